@@ -32,6 +32,11 @@ pub(crate) trait FamilyProcessor: Send + Sync {
         self.placeholder(modality).to_owned()
     }
 
+    /// Returns another text that clients may write for an item in a message, if there is one.
+    fn other_placeholder(&self, _modality: Modality) -> Option<&str> {
+        None
+    }
+
     /// Returns the tokens that stand for one item in a prompt before expansion. They contain no
     /// text around it, for example marks of its start and end that the template writes.
     fn placeholder_tokens(&self, modality: Modality) -> &[TokenId];

@@ -201,6 +201,10 @@ impl MediaProcessor for MediaService {
         takes.then(|| self.family.numbered_placeholder(modality, index))
     }
 
+    fn other_placeholder(&self, modality: Modality) -> Option<&str> {
+        self.family.other_placeholder(modality)
+    }
+
     fn sound_seconds(&self) -> Option<u32> {
         self.family.sound_seconds()
     }

@@ -47,7 +47,8 @@ impl ModelFamily for DenseFamily {
             config.pooler_tensors = pooler.tensors(width, config.norm.kind, config.vocab_size);
         }
         let (path, outer) = (source.path(), source.config.fields());
-        let vision = VisionPlan::read(path, outer, &config)?;
+        let tokenizer = source.options.tokenizer.as_deref().unwrap_or(path);
+        let vision = VisionPlan::read(path, tokenizer, outer, &config)?;
         let audio = AudioPlan::read(path, outer, config.hidden_size)?;
         require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;

@@ -72,14 +72,15 @@ struct Recorded {
 /// The models whose greedy tokens are recorded, and the files that have them.
 fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = ["gemma3", "gemma3-wide", "glm4v", "glm4v_moe", "llama4", "llama4-wide"];
-    let vision = vision.map(vision::folder);
+    let chats = ["internvl_chat", "internvl_chat-internlm2", "internvl_chat-phi3"];
+    let vision = vision.into_iter().chain(chats).map(vision::folder);
     let hearing =
         ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
     let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe"]);
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
-    let of_items = vision.into_iter().chain(hearing).map(|model| (model, "golden.json"));
+    let of_items = vision.chain(hearing).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
     let crops = ["gemma3", "gemma3-wide"];
     let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));

@@ -1,6 +1,6 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py` made the models and their answers.
+//! `make_vision.py` and `make_internvl_chat.py` made the models and their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,6 +92,9 @@ models! {
     internvl_norms: "internvl-norms",
     internvl_experts: "internvl-experts",
     internvl_sinks: "internvl-sinks",
+    internvl_chat: "internvl_chat",
+    internvl_chat_internlm2: "internvl_chat-internlm2",
+    internvl_chat_phi3: "internvl_chat-phi3",
 }
 
 #[test]

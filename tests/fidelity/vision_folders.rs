@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 9] = [
+    let cases: [(&str, &str, Value); 15] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -55,6 +55,12 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("glm4v", "/vision_config/num_heads", json!(5)),
         ("glm4v", "/vision_config/image_size", json!(7)),
         ("glm4v", "/vision_config/rope_parameters/rope_type", json!("linear")),
+        ("internvl_chat", "/llm_config/model_type", json!("mistral")),
+        ("internvl_chat", "/ps_version", json!("v1")),
+        ("internvl_chat", "/force_image_size", json!(64)),
+        ("internvl_chat", "/use_llm_lora", json!(16)),
+        ("internvl_chat", "/vision_config/norm_type", json!("group_norm")),
+        ("internvl_chat-internlm2", "/vision_config/layer_norm_eps", json!(1e-5)),
     ];
     for (name, pointer, value) in cases {
         let change = |config: &mut Value| *config.pointer_mut(pointer).unwrap() = value;
@@ -82,6 +88,15 @@ fn sizes_of_a_tower_may_have_other_names() {
         let why = load(name, &[], wrong).unwrap_err();
         assert!(why.contains("num_attention_heads"), "{why}");
     }
+}
+
+/// No field of `config.json` has it.
+#[test]
+fn the_token_of_an_image_is_the_tokenizers() {
+    let why = load("internvl_chat", &["tokenizer.json"], |_| {}).unwrap_err();
+    assert!(why.contains("tokenizer_config.json: `added_tokens_decoder` is missing"), "{why}");
+    assert!(why.contains("<IMG_CONTEXT>"), "{why}");
+    assert!(load("internvl_chat", &[], |_| {}).unwrap().media.is_some());
 }
 
 #[test]

@@ -73,6 +73,12 @@ pub trait MediaProcessor: Send + Sync + 'static {
     /// templates whose messages are plain text.
     fn placeholder(&self, modality: Modality, index: usize) -> Option<String>;
 
+    /// Returns another text that may stand for an item of a kind in such a message, if there is
+    /// one. It counts only in messages with items of that kind.
+    fn other_placeholder(&self, _modality: Modality) -> Option<&str> {
+        None
+    }
+
     /// Returns the seconds that the model hears of one sound, if it writes down what it hears. A
     /// longer sound must come in pieces.
     fn sound_seconds(&self) -> Option<u32> {

@@ -44,7 +44,8 @@ impl EmbedsLayout {
                 | VisionFamily::Siglip
                 | VisionFamily::LlavaNext
                 | VisionFamily::LlavaNextSiglip
-                | VisionFamily::InternVl,
+                | VisionFamily::InternVl
+                | VisionFamily::InternVlChat,
             ) => plain,
             Some(VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3_5) => {
                 Self { merge: merge()?, ..plain }

@@ -111,6 +111,10 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::InternVl => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
+        // As in vLLM.
+        VisionFamily::InternVlChat => {
+            &["dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch"]
+        }
         // Their limits of pixels are for videos, too. They read them themselves.
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
@@ -145,6 +149,10 @@ impl FamilyProcessor for Adjustable {
 
     fn numbered_placeholder(&self, modality: Modality, index: usize) -> String {
         self.own.numbered_placeholder(modality, index)
+    }
+
+    fn other_placeholder(&self, modality: Modality) -> Option<&str> {
+        self.own.other_placeholder(modality)
     }
 
     fn placeholder_tokens(&self, modality: Modality) -> &[TokenId] {

@@ -1,5 +1,6 @@
 //! Images of InternVL: tiles in the nearest ratio, and a thumbnail (HF `GotOcr2ImageProcessor`,
-//! `InternVLProcessor`). Each frame of a video is one tile.
+//! `InternVLProcessor`; `dynamic_preprocess` of the authors' code and of vLLM). Each frame of a
+//! video is one tile, in the form of transformers alone.
 
 use std::sync::Arc;
 
@@ -20,11 +21,13 @@ use super::{Encode, item, tiles, token_of};
 use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;
 use crate::model::config::Fields;
-use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
+use crate::model::vision::{CONTEXT_TOKEN, ProcessorConfig, TileImages, VisionFamily};
 
 /// The most tiles that a config may ask for.
 const TILES_MAX: usize = 64;
 
+/// The text that stands for an image in prompts of the authors.
+const IMAGE: &str = "<image>";
 /// The text that stands for a video.
 const VIDEO: &str = "<video>";
 
@@ -38,12 +41,75 @@ pub(super) struct InternVl {
     num_embeds: usize,
     /// Pixels on a side of a tile.
     side: usize,
-    /// The least and the most tiles; `None` if images are not cut.
-    tiles: Option<[usize; 2]>,
-    filter: Filter,
+    rules: TileRules,
+    /// Whether the model is in the form of its authors.
+    is_of_authors: bool,
     /// The rules of videos, or why they are not served.
     videos: Result<VideoRules, String>,
     encode: Arc<Encode>,
+}
+
+/// The rules of an image's tiles.
+struct TileRules {
+    /// The least and the most tiles; `None` if images are not cut.
+    limits: Option<[usize; 2]>,
+    /// Whether the whole image follows several tiles.
+    has_thumbnail: bool,
+    filter: Filter,
+}
+
+impl TileRules {
+    /// Reads the fields of transformers' image processor, for tiles of `side` pixels.
+    fn of_processor(fields: &Fields, side: usize) -> Result<Self, ConfigError> {
+        const SIZE: &str = "size";
+        fields::require_resize(fields)?;
+        let tile = Size::Exact { height: side, width: side };
+        if fields::size(fields, SIZE, true, tile)? != tile {
+            return Err(fields.invalid(SIZE, &format!("{side} x {side}, the tower's image_size")));
+        }
+        // HF `InternVLProcessor` asks for tiles whatever its image processor says.
+        let limits = Some(limits(fields, ["min_patches", "max_patches"], 12)?);
+        Ok(Self { limits, has_thumbnail: true, filter: fields::filter(fields, Filter::Bicubic)? })
+    }
+
+    /// Reads the fields of the authors' `config.json`.
+    fn of_authors(fields: &Fields) -> Result<Self, ConfigError> {
+        let limits = limits(fields, ["min_dynamic_patch", "max_dynamic_patch"], 6)?;
+        Ok(Self {
+            limits: fields.flag_or("dynamic_image_size", false)?.then_some(limits),
+            has_thumbnail: fields.flag_or("use_thumbnail", false)?,
+            filter: Filter::BicubicOfPillow,
+        })
+    }
+}
+
+/// Returns the least and the most tiles, which two fields have.
+fn limits(
+    fields: &Fields,
+    [least_name, most_name]: [&str; 2],
+    default: usize,
+) -> Result<[usize; 2], ConfigError> {
+    let least = fields.size(least_name)?.unwrap_or(1);
+    let most = fields.size(most_name)?.unwrap_or(default);
+    match most > TILES_MAX || least > most {
+        true => Err(fields.invalid(most_name, &format!("{least_name} ({least}) to {TILES_MAX}"))),
+        false => Ok([least, most]),
+    }
+}
+
+/// Returns the token in the places of embeddings of a model in the authors' form, whose
+/// `config.json` has the fields `outer`.
+///
+/// # Errors
+/// [`ConfigError::Missing`] if the tokenizer does not have it.
+pub(super) fn context_token(outer: &Fields, encode: &Encode) -> Result<TokenId, ConfigError> {
+    match *encode(CONTEXT_TOKEN) {
+        [token] => Ok(token),
+        _ => {
+            let expected = format!("a tokenizer with the token {CONTEXT_TOKEN}");
+            Err(outer.missing("image_token_id", &expected))
+        }
+    }
 }
 
 impl InternVl {
@@ -54,33 +120,29 @@ impl InternVl {
         processor: &ProcessorConfig,
         encode: Arc<Encode>,
     ) -> Result<Self, ConfigError> {
-        const SIZE: &str = "size";
-        const MOST: &str = "max_patches";
         let images = TileImages::read(family, outer)?;
-        let fields = &processor.image;
-        fields::require_resize(fields)?;
         let side = images.image_size;
-        let tile = Size::Exact { height: side, width: side };
-        if fields::size(fields, SIZE, true, tile)? != tile {
-            return Err(fields.invalid(SIZE, &format!("{side} x {side}, the tower's image_size")));
-        }
-        let least = fields.size("min_patches")?.unwrap_or(1);
-        let most = fields.size(MOST)?.unwrap_or(12);
-        if most > TILES_MAX || least > most {
-            return Err(fields.invalid(MOST, &format!("min_patches ({least}) to {TILES_MAX}")));
-        }
-        // HF `InternVLProcessor` asks for tiles whatever its image processor says.
+        let is_of_authors = family == VisionFamily::InternVlChat;
+        let rules = match is_of_authors {
+            true => TileRules::of_authors(&processor.image)?,
+            false => TileRules::of_processor(&processor.image, side)?,
+        };
+        let videos = match is_of_authors {
+            true => Err("videos of InternVLChatModel are not supported".to_owned()),
+            false => VideoRules::read(processor, images),
+        };
+        let video_token = || <[TokenId; 1]>::try_from(encode(VIDEO)).ok();
         let whole = &processor.whole;
         Ok(Self {
             image_token: [images.placeholder],
-            video_token: <[TokenId; 1]>::try_from(encode(VIDEO)).ok(),
+            video_token: if is_of_authors { None } else { video_token() },
             start_token: token_of(whole, "start_image_token", "<img>", &*encode)?,
             end_token: token_of(whole, "end_image_token", "</img>", &*encode)?,
             num_embeds: images.num_embeds,
             side,
-            tiles: Some([least, most]),
-            filter: fields::filter(fields, Filter::Bicubic)?,
-            videos: VideoRules::read(processor, images),
+            rules,
+            is_of_authors,
+            videos,
             encode,
         })
     }
@@ -110,15 +172,21 @@ impl FamilyProcessor for InternVl {
     }
 
     fn max_item_embeds(&self) -> usize {
-        let tiles = self.tiles.map_or(1, |[_, most]| most + 1);
-        tiles * self.num_embeds
+        let most = self.rules.limits.map_or(1, |[_, most]| most);
+        let thumbnail = usize::from(self.rules.has_thumbnail && self.rules.limits.is_some());
+        (most + thumbnail) * self.num_embeds
     }
 
     fn placeholder(&self, modality: Modality) -> &str {
         match modality {
             Modality::Video => VIDEO,
-            _ => "<IMG_CONTEXT>",
+            _ => CONTEXT_TOKEN,
         }
+    }
+
+    /// As the authors' model cards write prompts, and as vLLM reads them.
+    fn other_placeholder(&self, modality: Modality) -> Option<&str> {
+        (self.is_of_authors && modality == Modality::Image).then_some(IMAGE)
     }
 
     fn placeholder_tokens(&self, modality: Modality) -> &[TokenId] {
@@ -170,12 +238,13 @@ impl FamilyProcessor for InternVl {
     ) -> Result<ProcessedMedia, MediaError> {
         let pixels = Pixels::of(image);
         let before = [pixels.height, pixels.width];
-        let limits = self.tiles.unwrap_or([1, 1]);
+        let TileRules { limits, has_thumbnail, filter } = self.rules;
+        let limits = limits.unwrap_or([1, 1]);
         let grid = tiles::nearest_ratio(before, self.side, limits);
-        let whole = pixels.clone().resized(self.filter, grid.map(|count| count * self.side));
+        let whole = pixels.clone().resized(filter, grid.map(|count| count * self.side));
         let mut all = tiles::cut(&whole, grid, self.side);
-        if all.len() > 1 {
-            all.push(pixels.resized(self.filter, [self.side; 2]));
+        if has_thumbnail && all.len() > 1 {
+            all.push(pixels.resized(filter, [self.side; 2]));
         }
         let num_embeds = all.len() * self.num_embeds;
         Ok(item(all, num_embeds, None))

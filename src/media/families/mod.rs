@@ -1,5 +1,6 @@
 //! The processors of single families. Pixels are those of the Hugging Face processors of
-//! transformers 5 with torchvision, to the bit. Spectrograms are those of transformers to 1e-4.
+//! transformers 5 with torchvision, to the bit, and of `InternVLChatModel` those of Pillow.
+//! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
 mod fields;
@@ -37,7 +38,7 @@ use super::processor::FamilyProcessor;
 use crate::model::ConfigError;
 use crate::model::audio::{AudioFamily, EXTRACTOR_FILES};
 use crate::model::config::{ConfigSource, Fields};
-use crate::model::vision::{ProcessorConfig, VisionFamily};
+use crate::model::vision::{self, ProcessorConfig, VisionFamily};
 use crate::model_files;
 
 /// Returns the tokens of a text, without any around it.
@@ -65,6 +66,12 @@ pub(crate) fn processor_for(
         };
     }
     let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
+    if family == VisionFamily::InternVlChat {
+        let outer = vision::translated(outer, internvl::context_token(outer, &*encode)?)?;
+        let processor = ProcessorConfig::of_model(&outer);
+        let adjustable = adjustable::Adjustable::read(family, &outer, processor, encode)?;
+        return Ok(Some(Arc::new(adjustable)));
+    }
     let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
     let adjustable = adjustable::Adjustable::read(family, outer, processor, encode)?;
     Ok(Some(Arc::new(adjustable)))
@@ -97,7 +104,7 @@ fn of_images(
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
-        VisionFamily::InternVl => {
+        VisionFamily::InternVl | VisionFamily::InternVlChat => {
             Arc::new(internvl::InternVl::read(family, outer, processor, encode)?)
         }
     })

@@ -1,9 +1,13 @@
 //! Resizes images of bytes as torchvision does on the CPU, to the bit: separable filters that grow
 //! with the scale (antialiasing), weights of 16 bits, and rounding to bytes after each direction.
+//! Pillow has weights of 32 bits. Up to its version 12 the width always changes first.
 
 use std::f64::consts::PI;
 
 use image::RgbImage;
+
+/// The bits behind the point of Pillow's weights.
+const PILLOW_PRECISION: u32 = 22;
 
 /// The filter of a resize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +16,8 @@ pub(super) enum Filter {
     Bilinear,
     /// Keys' cubic with a = -0.5.
     Bicubic,
+    /// The same with the weights of Pillow.
+    BicubicOfPillow,
     /// Lanczos' filter of three lobes.
     Lanczos,
 }
@@ -29,7 +35,7 @@ impl Filter {
     fn support(self) -> f64 {
         match self {
             Self::Bilinear => 1.0,
-            Self::Bicubic => 2.0,
+            Self::Bicubic | Self::BicubicOfPillow => 2.0,
             Self::Lanczos => 3.0,
         }
     }
@@ -41,14 +47,14 @@ impl Filter {
         let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) };
         match self {
             Self::Bilinear => (1.0 - distance).max(0.0),
-            Self::Bicubic if distance < 1.0 => {
+            Self::Bicubic | Self::BicubicOfPillow if distance < 1.0 => {
                 ((A + 2.0) * distance - (A + 3.0)) * distance * distance + 1.0
             }
-            Self::Bicubic if distance < 2.0 => {
+            Self::Bicubic | Self::BicubicOfPillow if distance < 2.0 => {
                 ((A * distance - 5.0 * A) * distance + 8.0 * A) * distance - 4.0 * A
             }
             Self::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
-            Self::Bicubic | Self::Lanczos => 0.0,
+            Self::Bicubic | Self::BicubicOfPillow | Self::Lanczos => 0.0,
         }
     }
 }
@@ -81,7 +87,10 @@ impl Weights {
         let floats: Vec<(usize, Vec<f64>)> = (0..outputs).map(of_output).collect();
         let largest = floats.iter().flat_map(|(_, weights)| weights).fold(0.0, |a, b| b.max(a));
         let fits = |bits: u32| 0.5 + largest * f64::from(1 << bits) < f64::from(1 << 15);
-        let precision = (0..22).find(|bits| !fits(bits + 1)).unwrap_or(22);
+        let precision = match filter {
+            Filter::BicubicOfPillow => PILLOW_PRECISION,
+            _ => (0..22).find(|bits| !fits(bits + 1)).unwrap_or(22),
+        };
         let round = |weight: &f64| {
             (weight * f64::from(1 << precision) + if *weight < 0.0 { -0.5 } else { 0.5 }) as i32
         };
@@ -181,6 +190,9 @@ impl Pixels {
 mod tests {
     use super::*;
 
+    const ALL: [Filter; 4] =
+        [Filter::Bilinear, Filter::Bicubic, Filter::BicubicOfPillow, Filter::Lanczos];
+
     fn image(height: usize, width: usize) -> Pixels {
         let data = (0..height * width * 3).map(|at| (at * 37 % 251) as u8).collect();
         Pixels { height, width, data }
@@ -189,7 +201,7 @@ mod tests {
     #[test]
     fn the_same_size_changes_nothing() {
         let before = image(5, 7);
-        for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {
+        for filter in ALL {
             assert_eq!(before.across(filter, 7), before);
             assert_eq!(before.down(filter, 5), before);
         }
@@ -198,7 +210,7 @@ mod tests {
     #[test]
     fn a_plain_image_stays_plain() {
         let plain = Pixels { height: 9, width: 4, data: vec![77; 9 * 4 * 3] };
-        for filter in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos] {
+        for filter in ALL {
             for size in [[3, 4], [20, 1], [1, 50]] {
                 let resized = plain.clone().resized(filter, size);
                 assert_eq!([resized.height, resized.width], size);

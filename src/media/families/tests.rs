@@ -1,5 +1,6 @@
 //! The processors against transformers, pixel by pixel: on the images that
-//! `tests/fidelity/make_vision.py` drew and recorded.
+//! `tests/fidelity/make_vision.py` drew and recorded, and against Pillow on those of
+//! `make_internvl_chat.py`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -465,6 +466,25 @@ fn a_size_of_siglip_that_is_a_number_is_the_shorter_side() {
         let bytes = found.tensors[0].data.iter();
         let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
         assert!(hex == recorded.pixels, "other pixels");
+    }
+}
+
+/// The tiles are those of HF `get_optimal_tiled_canvas`, and a thumbnail if there are several.
+#[test]
+fn clients_may_ask_for_fewer_tiles() {
+    let model = models().into_iter().find(|model| model.ends_with("internvl_chat")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    assert_eq!(processor.modalities(), [Modality::Image]);
+    assert_eq!(processor.other_placeholder(Modality::Image), Some("<image>"));
+    let tiles = |kwargs: Value| {
+        let item = processor.image(&drawn(40, 197), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].shape[0]).map_err(|error| error.to_string())
+    };
+    assert_eq!(tiles(json!({})), Ok(6));
+    assert_eq!(tiles(json!({ "max_dynamic_patch": 2 })), Ok(3));
+    assert_eq!(tiles(json!({ "dynamic_image_size": false })), Ok(1));
+    for kwargs in [json!({ "max_dynamic_patch": 7 }), json!({ "min_dynamic_patch": 7 })] {
+        assert!(tiles(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
     }
 }
 

@@ -1,5 +1,5 @@
 //! The config of the text model in a multimodal `config.json`: the object `text_config`, and the
-//! fields beside it that count for text.
+//! fields beside it that count for text. In `InternVLChatModel` the object is `llm_config`.
 
 use super::file::Fields;
 use super::{ConfigError, unsupported};
@@ -21,6 +21,8 @@ const SHARED: [&str; 2] = ["bos_token_id", "eos_token_id"];
 const DTYPES: [&str; 2] = ["dtype", "torch_dtype"];
 
 const TEXT: &str = "text_config";
+/// The name of the same object in the code of InternVL's authors.
+const LLM: &str = "llm_config";
 const MODEL_TYPE: &str = "model_type";
 
 /// Returns the fields of the text model of `wrapper`, and its class.
@@ -33,11 +35,15 @@ pub(super) fn text_of(
 ) -> Result<(Fields, Wrapped), ConfigError> {
     check_model_type(outer, wrapper)?;
     unsupported::refuse(outer, &[])?;
-    let nested = outer.nested(TEXT)?;
+    let is_of_authors = wrapper.model_type == "internvl_chat";
+    let text_config = if is_of_authors { LLM } else { TEXT };
+    let nested = outer.nested(text_config)?;
     let mut fields = match &nested {
         Some(nested) => nested.clone(),
         None if wrapper.may_be_flat => outer.without(&[MODEL_TYPE]),
-        None => return Err(outer.missing(TEXT, "an object with the fields of the text model")),
+        None => {
+            return Err(outer.missing(text_config, "an object with the fields of the text model"));
+        }
     };
     let text = class_of(&fields, wrapper)?;
     let TextSizes {
@@ -61,7 +67,11 @@ pub(super) fn text_of(
         fields = fields.without(&DTYPES);
         DTYPES.iter().for_each(|field| fields.replace(field, outer, field));
     }
-    let tie = tie(outer, nested.as_ref())?;
+    let tie = match is_of_authors {
+        // Their text model is a whole model, which reads its own field alone.
+        true => tie(&Fields::empty_in(outer), nested.as_ref())?,
+        false => tie(outer, nested.as_ref())?,
+    };
     if tie != Tie::AsStored {
         fields.set("tie_word_embeddings", (tie == Tie::Yes).into());
     }

@@ -2,14 +2,15 @@
 
 use super::wrappers::{BESIDE, INSIDE, TOWER, sizes};
 use super::{
-    Family, TextModel, TextPlace, VisionFamily, Wrapper, gpt_oss, granite, llama, mistral, qwen2,
-    qwen3, qwen3_moe,
+    Family, TextModel, TextPlace, VisionFamily, WeightNames, Wrapper, gpt_oss, granite, internlm2,
+    llama, mistral, phi3, qwen2, qwen3, qwen3_moe,
 };
 
 const LLAVA_NEXT_CLASS: &str = "LlavaNextForConditionalGeneration";
 const IDEFICS3_CLASS: &str = "Idefics3ForConditionalGeneration";
 const SMOLVLM_CLASS: &str = "SmolVLMForConditionalGeneration";
 const INTERNVL_CLASS: &str = "InternVLForConditionalGeneration";
+const INTERNVL_CHAT_CLASS: &str = "InternVLChatModel";
 
 /// The text model of Idefics 3.
 const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm_head" };
@@ -130,5 +131,62 @@ pub(super) const INTERNVL: Wrapper = Wrapper {
     places: &[BESIDE, INSIDE],
     unread: TOWER,
     vision: &[VisionFamily::InternVl],
+    audio: None,
+};
+
+/// InternVL in the form of its authors' code.
+pub(super) const INTERNVL_CHAT: Wrapper = Wrapper {
+    architecture: INTERNVL_CHAT_CLASS,
+    model_type: "internvl_chat",
+    models: "InternVL 2, 2.5, 3 and 3.5, in the form of their authors",
+    texts: &[
+        TextModel {
+            family: Family { architecture: INTERNVL_CHAT_CLASS, ..qwen2::FAMILY },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family {
+                architecture: INTERNVL_CHAT_CLASS,
+                // The output layer is beside `model`, and keeps its name.
+                names: WeightNames {
+                    renamed: &[("output", "language_model.output")],
+                    ..internlm2::FAMILY.names
+                },
+                ..internlm2::FAMILY
+            },
+            sizes: sizes([103_168, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CHAT_CLASS, ..llama::FAMILY },
+            sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CHAT_CLASS, ..phi3::FAMILY },
+            sizes: sizes([32_064, 3_072, 8_192, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CHAT_CLASS, ..qwen3::FAMILY },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CHAT_CLASS, ..qwen3_moe::FAMILY },
+            sizes: sizes([151_936, 2_048, 6_144, 24, 32]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: INTERNVL_CHAT_CLASS, ..gpt_oss::FAMILY },
+            sizes: sizes([201_088, 2_880, 2_880, 36, 64]),
+            experts: &[],
+        },
+    ],
+    may_be_flat: false,
+    places: &[BESIDE],
+    unread: &["vision_model", "mlp1"],
+    vision: &[VisionFamily::InternVlChat],
     audio: None,
 };

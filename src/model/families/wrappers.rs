@@ -343,6 +343,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::IDEFICS3,
     in_tiles::SMOLVLM,
     in_tiles::INTERNVL,
+    in_tiles::INTERNVL_CHAT,
     hearing::QWEN2_AUDIO,
     hearing::VOXTRAL,
 ];

@@ -19,6 +19,13 @@ pub(crate) const CLIP_SCALE: PixelScale = PixelScale {
     factor: PixelScale::PER_BYTE,
     rounds_to_bf16: false,
 };
+/// Those of ImageNet.
+pub(crate) const IMAGENET_SCALE: PixelScale = PixelScale {
+    mean: [0.485, 0.456, 0.406],
+    std: [0.229, 0.224, 0.225],
+    factor: PixelScale::PER_BYTE,
+    rounds_to_bf16: false,
+};
 /// Those of SigLIP, which map bytes to -1 to 1.
 pub(crate) const UNIT_SCALE: PixelScale = PixelScale {
     mean: [0.5; 3],
@@ -60,6 +67,12 @@ impl ProcessorConfig {
         let video = video.map_or_else(|| image.clone(), |video| without_nulls(&video));
         let whole = whole.unwrap_or_else(|| Fields::empty_in(&image));
         Ok(Some(Self { image, video, whole }))
+    }
+
+    /// Returns the processor of a model whose `config.json` has its fields, `outer`.
+    pub(crate) fn of_model(outer: &Fields) -> Self {
+        let image = without_nulls(outer);
+        Self { video: image.clone(), whole: Fields::empty_in(&image), image }
     }
 
     /// Returns how bytes become numbers. `default` has the numbers of the processor's class.

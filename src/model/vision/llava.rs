@@ -5,13 +5,14 @@ use playhouse_kernels::Activation;
 use serde_json::Value;
 
 use super::block::BlockConfig;
-use super::config::{CLIP_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
+use super::config::{CLIP_SCALE, IMAGENET_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
+use super::internvl_chat;
 use super::llama4::Llama4Config;
 use super::pixels::{PatchSize, Pixels};
 use super::pixtral::{self, PixtralConfig, PixtralTower};
 use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
 use super::vit::{VitConfig, VitNames, VitTower};
-use super::vit_names::{CLIP, INTERNVL, SIGLIP};
+use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
 use super::{TowerPlan, VisionFamily, VisionPlan, activation, stored, token};
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
@@ -111,6 +112,7 @@ pub(super) fn read(
 fn scale(family: VisionFamily) -> PixelScale {
     match family {
         VisionFamily::Siglip | VisionFamily::Gemma3 | VisionFamily::Idefics3 => UNIT_SCALE,
+        VisionFamily::InternVlChat => IMAGENET_SCALE,
         _ => CLIP_SCALE,
     }
 }
@@ -121,7 +123,7 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::Mistral3 => 10,
         VisionFamily::Gemma3 => 262_144,
         VisionFamily::Idefics3 => 128_257,
-        VisionFamily::InternVl => 151_667,
+        VisionFamily::InternVl | VisionFamily::InternVlChat => 151_667,
         VisionFamily::Llama4 => 200_092,
         _ => 32_000,
     };
@@ -142,6 +144,7 @@ fn vit(
     let defaults = match family {
         VisionFamily::Clip | VisionFamily::LlavaNext => [768, 3_072, 12, 12, 224, 32],
         VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
+        VisionFamily::InternVlChat => [3_200, 12_800, 48, 25, 224, 14],
         VisionFamily::Idefics3 => [1_152, 3_072, 12, 16, 224, 32],
         _ => [768, 3_072, 12, 12, 224, 16],
     };
@@ -156,6 +159,10 @@ fn vit(
         }
     }
     let image_size = side(vision, "image_size", image_size)?;
+    if family == VisionFamily::InternVlChat {
+        internvl_chat::adjust(vision, &mut block)?;
+        internvl_chat::require_side(outer, image_size)?;
+    }
     let patch_size = side(vision, PATCH, patch_size)?;
     let projector = match family {
         VisionFamily::Gemma3 => gemma3(outer, image_size / patch_size, text_width, block.norm.eps)?,
@@ -167,7 +174,9 @@ fn vit(
     let num_layers = vision.size("num_hidden_layers")?.unwrap_or(num_layers);
     let feature_layers = match family {
         VisionFamily::Gemma3 | VisionFamily::Idefics3 => vec![num_layers],
-        VisionFamily::InternVl => feature_layers(outer, num_layers, -1)?,
+        VisionFamily::InternVl | VisionFamily::InternVlChat => {
+            feature_layers(outer, num_layers, -1)?
+        }
         _ => feature_layers(outer, num_layers, -2)?,
     };
     let last_norm = NormConfig { kind: NormKind::Layer { has_bias: true }, ..block.norm };
@@ -193,6 +202,7 @@ fn names(family: VisionFamily) -> &'static VitNames {
     match family {
         VisionFamily::Clip | VisionFamily::LlavaNext => &CLIP,
         VisionFamily::InternVl => &INTERNVL,
+        VisionFamily::InternVlChat => &INTERNVL_CHAT,
         _ => &SIGLIP,
     }
 }
@@ -220,7 +230,7 @@ fn block(
     const HEADS: &str = "num_attention_heads";
     let (eps, default) = match family {
         VisionFamily::Clip | VisionFamily::LlavaNext => (1e-5, Activation::QuickGelu),
-        VisionFamily::InternVl => (1e-6, Activation::Gelu),
+        VisionFamily::InternVl | VisionFamily::InternVlChat => (1e-6, Activation::Gelu),
         _ => (1e-6, Activation::GeluTanh),
     };
     let size = |field: &str, default: usize| {
@@ -270,14 +280,18 @@ fn projector(
             merge: outer.size("scale_factor")?.unwrap_or(2),
             ..plain
         },
-        VisionFamily::InternVl => {
+        VisionFamily::InternVl | VisionFamily::InternVlChat => {
             let merge = 1.0 / outer.positive(RATIO)?.unwrap_or(0.5);
             if merge.fract() != 0.0 || !(1.0..=64.0).contains(&merge) {
                 return Err(outer.invalid(RATIO, "1 divided by a number of patches"));
             }
             let norm = NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-5 };
-            let norm = ProjectorNorm::OfSquare("layer_norm", norm);
-            ProjectorConfig { merge: merge as usize, norm, ..plain }
+            let (name, layers) = match family {
+                VisionFamily::InternVlChat => internvl_chat::PROJECTOR,
+                _ => ("layer_norm", LINEARS),
+            };
+            let norm = ProjectorNorm::OfSquare(name, norm);
+            ProjectorConfig { merge: merge as usize, norm, layers, ..plain }
         }
         _ => {
             ProjectorConfig { has_bias: outer.flag_or("multimodal_projector_bias", true)?, ..plain }
@@ -429,16 +443,19 @@ pub(super) fn load_vit(
     config: &VitConfig,
     pixels: Pixels,
 ) -> Result<VitTower, ModelError> {
-    // The places of published checkpoints, of those of transformers 4.52, and of those of 5.
+    // The places of published checkpoints, of those of transformers 4.52, of those of 5, and of
+    // InternVL's authors.
     let towers = [
         "vision_tower.vision_model",
         "model.vision_tower.vision_model",
         "vision_tower",
         "model.vision_tower",
         "model.vision_model",
+        "vision_model",
     ];
     let module = stored(loader, &towers, &format!("{}.weight", config.names.patches));
-    let projectors = ["multi_modal_projector", "model.multi_modal_projector", "model.connector"];
+    let projectors =
+        ["multi_modal_projector", "model.multi_modal_projector", "model.connector", "mlp1"];
     let first = config.projector.first_module();
     let projector = stored(loader, &projectors, &format!("{first}.weight"));
     let ends = ["image_newline", "model.image_newline"];

@@ -13,6 +13,7 @@ mod config;
 mod encoder;
 mod glm;
 mod grid;
+mod internvl_chat;
 mod llama4;
 mod llava;
 mod pixels;
@@ -37,6 +38,7 @@ use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::ProcessorConfig;
+pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::{PixtralImages, TileImages};
 use playhouse_kernels::Activation;
 
@@ -71,6 +73,8 @@ pub(crate) enum VisionFamily {
     Idefics3,
     /// The tower of InternVL.
     InternVl,
+    /// The same in the form of its authors' code.
+    InternVlChat,
     /// The tower of Qwen2-VL.
     Qwen2Vl,
     /// That of Qwen2.5-VL, with windows.
@@ -145,13 +149,14 @@ enum TowerPlan {
 }
 
 impl VisionPlan {
-    /// Reads the tower of the model in the folder `model`. `outer` are the fields of its
-    /// `config.json`, and `text` is the config of its text model.
+    /// Reads the tower of the model in the folder `model`, whose tokenizer is in `tokenizer`.
+    /// `outer` are the fields of its `config.json`, and `text` is the config of its text model.
     ///
     /// # Errors
     /// [`ConfigError`] if a field of the tower has no valid value.
     pub(super) fn read(
         model: &Path,
+        tokenizer: &Path,
         outer: &Fields,
         text: &ModelConfig,
     ) -> Result<Option<Self>, ConfigError> {
@@ -162,7 +167,15 @@ impl VisionPlan {
             }
             return Ok(None);
         };
-        let Some(processor) = ProcessorConfig::read(model)? else {
+        let of_authors;
+        let (outer, processor) = match family {
+            VisionFamily::InternVlChat => {
+                of_authors = translated(outer, internvl_chat::context_token(tokenizer)?)?;
+                (&of_authors, Some(ProcessorConfig::of_model(&of_authors)))
+            }
+            _ => (outer, ProcessorConfig::read(model)?),
+        };
+        let Some(processor) = processor else {
             tracing::info!("without the files of an image processor, the model takes text alone");
             return Ok(None);
         };

@@ -48,3 +48,21 @@ pub(super) const INTERNVL: VitNames = VitNames {
         head_norms: Some(["attention.q_norm", "attention.k_norm"]),
     },
 };
+/// `InternVisionModel` of InternVL's authors.
+pub(super) const INTERNVL_CHAT: VitNames = VitNames {
+    patches: "embeddings.patch_embedding",
+    class: Some(("embeddings.class_embedding", 3)),
+    positions: ("embeddings.position_embedding", 3),
+    layer: "encoder.layers",
+    block: BlockNames {
+        attention_norm: "norm1",
+        mlp_norm: "norm2",
+        qkv: &["attn.qkv"],
+        o: "attn.proj",
+        inner: &["mlp.fc1"],
+        down: "mlp.fc2",
+        factors: Some(["ls1", "ls2"]),
+        head_norms: Some(["attn.q_norm", "attn.k_norm"]),
+    },
+    ..INTERNVL
+};

@@ -36,6 +36,39 @@ impl MediaProcessor for Images {
     }
 }
 
+/// The media of a model whose clients may write `<image>` for the tokenizer's `<IMG_CONTEXT>`.
+struct OtherName;
+
+impl MediaProcessor for OtherName {
+    fn limit(&self, modality: Modality) -> usize {
+        Images.limit(modality)
+    }
+
+    fn max_item_embeds(&self) -> usize {
+        Images.max_item_embeds()
+    }
+
+    fn placeholder(&self, modality: Modality, _: usize) -> Option<String> {
+        (modality == Modality::Image).then(|| "<IMG_CONTEXT>".to_owned())
+    }
+
+    fn other_placeholder(&self, modality: Modality) -> Option<&str> {
+        (modality == Modality::Image).then_some("<image>")
+    }
+
+    fn process(&self, raw: &RawMedia) -> Result<ReadyMedia, MediaError> {
+        Images.process(raw)
+    }
+
+    fn expand(
+        &self,
+        tokens: Vec<TokenId>,
+        media: &[ReadyMedia],
+    ) -> Result<ExpandedPrompt, MediaError> {
+        Images.expand(tokens, media)
+    }
+}
+
 const TEXT: &str = "{% for m in messages %}{{ m.content }};{% endfor %}";
 const PARTS: &str = "{% for m in messages %}{% for c in m.content %}\
                      {% if c.type == 'image' %}[image]{% else %}{{ c.text }}{% endif %}\
@@ -88,6 +121,21 @@ fn a_template_of_text_gets_placeholders_that_the_text_does_not_have() {
     assert_eq!(rendered(json!([text("a")])), "a;");
     let error = render(TEXT, &[json!([image(), text("<image><image>")])], Some(&Images));
     assert!(error.unwrap_err().to_string().contains("Found more '<image>' placeholders"));
+}
+
+/// The first prompt is that for two images in the model cards of InternVL.
+#[test]
+fn an_item_may_have_another_name_in_a_message_with_items() {
+    let rendered = |content: Value| render(TEXT, &[content], Some(&OtherName)).unwrap();
+    let two = "Image-1: <image>\nImage-2: <image>\nCompare them.";
+    let placed = "Image-1: <IMG_CONTEXT>\nImage-2: <IMG_CONTEXT>\nCompare them.;";
+    assert_eq!(rendered(json!([image(), image(), text(two)])), placed);
+    let one_more = json!([image(), image(), image(), text(two)]);
+    assert_eq!(rendered(one_more), format!("<IMG_CONTEXT>\n{placed}"));
+    assert_eq!(rendered(json!([image(), text("a")])), "<IMG_CONTEXT>\na;");
+    assert_eq!(rendered(json!("an <image> tag")), "an <image> tag;");
+    let error = render(TEXT, &[json!([image(), text(two)])], Some(&OtherName));
+    assert!(error.unwrap_err().to_string().contains("Found more '<IMG_CONTEXT>' placeholders"));
 }
 
 #[test]

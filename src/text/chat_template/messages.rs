@@ -174,7 +174,7 @@ impl MediaPlaces<'_> {
             Part::Text(text) => Some(*text).filter(|text| !text.is_empty()),
             Part::Media(_) => None,
         });
-        let text = texts.collect::<Vec<_>>().join("\n");
+        let mut text = texts.collect::<Vec<_>>().join("\n");
         let mut placeholders: Vec<(String, usize)> = Vec::new();
         for part in parts {
             let Part::Media(modality) = part else { continue };
@@ -183,6 +183,10 @@ impl MediaPlaces<'_> {
             *count += 1;
             let kind = modality.as_str();
             let placeholder = placeholder.ok_or(format!("the model takes no {kind}"))?;
+            let other = self.media.and_then(|media| media.other_placeholder(*modality));
+            if let Some(other) = other {
+                text = text.replace(other, &placeholder);
+            }
             match placeholders.iter_mut().find(|(known, _)| *known == placeholder) {
                 Some((_, count)) => *count += 1,
                 None => placeholders.push((placeholder, 1)),

@@ -158,6 +158,31 @@ fn the_checkpoint_decides_about_the_output_layer_where_the_config_does_not() {
     }
 }
 
+/// InternVL 2.5 4B, as it is published. Its text model reads its own field about the output layer:
+/// `Qwen2ForCausalLM(config.llm_config)` in the authors' code.
+#[test]
+fn internvl_of_its_authors_has_another_name_for_its_text() {
+    let published = json!({
+        "architectures": ["InternVLChatModel"], "auto_map": { "AutoModel": "modeling" },
+        "model_type": "internvl_chat", "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "llm_config": {
+            "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 2048,
+            "intermediate_size": 11_008, "num_attention_heads": 16, "num_hidden_layers": 36,
+            "num_key_value_heads": 2, "tie_word_embeddings": true, "vocab_size": 151_674,
+        },
+        "vision_config": { "model_type": "intern_vit_6b" },
+    });
+    let config = read(published.clone()).unwrap();
+    assert_eq!((config.hidden_size, config.vocab_size), (2048, 151_674));
+    assert_eq!(config.wrapped.unwrap().tie, Tie::Yes);
+    let error = read(with(published.clone(), "/llm_config/hidden_size", json!(-1))).unwrap_err();
+    assert!(error.contains("`llm_config.hidden_size` is -1"), "{error}");
+    let error = read(with(published.clone(), "/llm_config/model_type", json!("phi"))).unwrap_err();
+    assert!(error.contains("\"qwen2\", \"internlm2\", \"llama\", \"phi3\""), "{error}");
+    let error = read(with(published, "/llm_config", json!(null))).unwrap_err();
+    assert!(error.contains("`llm_config` is missing"), "{error}");
+}
+
 #[test]
 fn an_error_names_the_object() {
     for (path, value, expected) in [
