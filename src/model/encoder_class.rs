@@ -27,8 +27,8 @@ pub(crate) enum EncoderHead {
     /// (<https://arxiv.org/abs/2107.05720>). With another pooling in `modules.json`, the head is
     /// not read.
     MaskedLm(MaskedLmHead),
-    /// A projection of each token (ColBERT, <https://arxiv.org/abs/2004.12832>): a matrix whose rows
-    /// decide the width.
+    /// A projection of each token (ColBERT, <https://arxiv.org/abs/2004.12832>): a matrix whose
+    /// rows decide the width.
     TokenVectors {
         /// Its module.
         module: &'static str,

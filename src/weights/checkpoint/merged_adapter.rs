@@ -1,5 +1,5 @@
-//! Matrices to which an adapter is added as they are read: `W + (B · A) · scale`. Its tensors are in
-//! a file of their own with PEFT's names, as in the folders of `jina-embeddings-v5`.
+//! Matrices to which an adapter is added as they are read: `W + (B · A) · scale`. Its tensors are
+//! in a file of their own with PEFT's names, as in the folders of `jina-embeddings-v5`.
 //!
 //! | tensor | shape |
 //! |---|---|
