@@ -210,6 +210,28 @@ fn each_format_has_a_file() {
     assert_eq!(folders.files().len(), 2);
 }
 
+/// The factor is in the config of the adapter, which is no file of the checkpoint.
+#[test]
+fn another_factor_of_a_merged_adapter_is_packed_again() {
+    const MODEL: &str = "tests/fidelity/poolers/jina-5-last";
+    const CONFIG: &str = "adapter_config.json";
+    let folders = TestFolders::of(MODEL);
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL).join("adapters/retrieval");
+    let adapter = folders.model.path().join("adapters/retrieval");
+    fs::create_dir_all(&adapter).unwrap();
+    for name in [CONFIG, "adapter_model.safetensors"] {
+        fs::copy(from.join(name), adapter.join(name)).unwrap();
+    }
+    let is_cached = || folders.load_as(Dtype::Auto).1;
+    assert!(!is_cached());
+    assert!(is_cached());
+    let mut config: Value =
+        serde_json::from_slice(&fs::read(adapter.join(CONFIG)).unwrap()).unwrap();
+    config["lora_alpha"] = json!(3);
+    fs::write(adapter.join(CONFIG), config.to_string()).unwrap();
+    assert!(!is_cached());
+}
+
 #[test]
 fn an_unfinished_file_is_overwritten_unless_a_live_process_writes_it() {
     let folders = TestFolders::new();

@@ -95,7 +95,7 @@ impl ModelSource<'_> {
         build: impl FnOnce(C, &mut WeightLoader<'_>) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
         let options = self.options;
-        let quantization = expected.quantization;
+        let (quantization, merged) = (expected.quantization, expected.merged);
         let checkpoint = self.open(expected)?;
         tracing::debug!(format = checkpoint.format(), "reading weights");
         if options.quantization.is_some() && checkpoint.has_quantized_weights() {
@@ -108,7 +108,11 @@ impl ModelSource<'_> {
         let is_cached = options.device == Device::flex() && !is_dummy;
         let cache = options.weights_cache.as_deref().filter(|_| is_cached);
         let quantized = quantized_weights(&checkpoint, dtype, options)?;
-        let form = form(dtype, options.quantization, quantization, quantized.as_ref());
+        let mut form = form(dtype, options.quantization, quantization, quantized.as_ref());
+        // Its rank and factor are in no file of the checkpoint.
+        if let Some(MergedAdapter { rank, scale, .. }) = merged {
+            form.push_str(&format!(", with an adapter of rank {rank} by {scale}"));
+        }
         let file = self.config.fields().object();
         let cache = cache.map(|folder| WeightsCache::open(folder, &checkpoint, file, &form));
         let mut loader =

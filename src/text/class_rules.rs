@@ -3,7 +3,7 @@
 //!
 //! | class | model | pre-tokenizer |
 //! |---|---|---|
-//! | `XLMRobertaTokenizer`, `CamembertTokenizer` | Unigram | words between spaces, `▁` before each |
+//! | `XLMRobertaTokenizer`, `CamembertTokenizer` | Unigram | words at spaces, `▁` before each |
 //! | `RobertaTokenizer` | byte-level BPE | a space before a text if `add_prefix_space` is true |
 
 use std::path::Path;

@@ -168,6 +168,35 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
     }
 }
 
+/// `llama-quantize` writes a table of one row with one side (`ggml_n_dims` of ggml).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_type_of_an_encoder_in_a_gguf_file_may_be_a_vector() {
+    const NAME: &str = "xlmr-cls";
+    let path = format!("tests/formats/converted_encoders/{NAME}.gguf");
+    let mut file = std::fs::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+    let end_of = |file: &[u8], name: &[u8]| {
+        file.windows(name.len()).position(|found| found == name).unwrap() + name.len()
+    };
+    // Behind the name of a tensor are the number of its sides, these, its type and its place.
+    let table = end_of(&file, b"token_types.weight");
+    let sides = [&2u32.to_le_bytes()[..], &48u64.to_le_bytes(), &1u64.to_le_bytes()].concat();
+    assert_eq!(file[table..table + 20], sides);
+    file[table] = 1;
+    file.drain(table + 12..table + 20);
+    // The data stays in its place, behind the entry of the last tensor.
+    let data = file.split_off(end_of(&file, b"blk.2.ffn_down.weight") + 4 + 2 * 8 + 4 + 8);
+    let temporary = tempfile::tempdir().unwrap();
+    let model = temporary.path().join("model.gguf");
+    std::fs::write(&model, [&file[..], &[0; 8], &data].concat()).unwrap();
+    let golden = golden(NAME);
+    let mut config = EngineConfig::new(model);
+    config.tokenizer = Some(folder(NAME));
+    let engine = engine_of(config, golden.task, Device::Cpu).await;
+    let results = engine.pool(requests(&golden)).await.unwrap();
+    check_rows(NAME, &golden, &results);
+    engine.shutdown().await;
+}
+
 macro_rules! encoders {
     ($($test:ident: $folder:literal,)*) => {
         $(

@@ -29,7 +29,7 @@ const SIZES: [&str; 3] = ["hidden_size", "num_hidden_layers", "num_attention_hea
 /// the two apart.
 #[derive(Debug, Clone)]
 pub(crate) struct Fields {
-    pub(super) path: PathBuf,
+    path: PathBuf,
     /// The dotted name of this object in the file, ending in a dot; empty for the file itself.
     prefix: String,
     object: Map<String, Value>,

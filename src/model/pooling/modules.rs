@@ -28,8 +28,7 @@ const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
 pub struct SentenceTransformers {
     /// The pooling, if there is a module for it.
     pub pooling: Option<Poolings>,
-    /// The weights of the hidden states of layers, whose mean is pooled, if there is a module for
-    /// it.
+    /// The weights of the hidden states of layers, whose mean is pooled, if a module has them.
     pub layer_weights: Option<LayerWeights>,
     /// The folder of the table that stands in the place of a transformer (`StaticEmbedding`).
     pub table: Option<PathBuf>,
@@ -451,7 +450,7 @@ mod tests {
             (r#"{"method_output_name": ["hidden_states", -2]}"#, "text.method_output_name"),
         ] {
             let file = format!(r#"{{"modality_config": {{"text": {text}}}}}"#);
-            let files = [(MODULES, "[]"), ("sentence_bert_config.json", &file)];
+            let files = [(MODULES, "[]"), ("sentence_bert_config.json", file.as_str())];
             let why = read(&files).unwrap_err().replace('`', " ");
             assert!(why.contains(field), "{why}");
         }

@@ -11,7 +11,8 @@
 //! | `T5Tokenizer`, `MT5Tokenizer`, `PegasusTokenizer` | spiece.model | text `</s>` |
 //! | `BartTokenizer`, `RobertaTokenizer` | vocab.json, merges.txt | `<s>` text `</s>` |
 //! | `XLMRobertaTokenizer` | sentencepiece.bpe.model | `<s>` text `</s>` |
-//! | `BertTokenizer`, `DistilBertTokenizer`, `ElectraTokenizer` | vocab.txt | `[CLS]` text `[SEP]` |
+//! | `BertTokenizer`, `DistilBertTokenizer` | vocab.txt | `[CLS]` text `[SEP]` |
+//! | `ElectraTokenizer` | vocab.txt | `[CLS]` text `[SEP]` |
 //! | `MPNetTokenizer` | vocab.txt | `<s>` text `</s>` |
 //! | `BlenderbotTokenizer` | vocab.json, merges.txt | text `</s>` |
 //! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |

@@ -115,7 +115,10 @@ fn post_processor(
     // The name of the key has this spelling.
     let eos = token(surround.eos, "eos", ["sep", "seperator"])?;
     let piece = |token: &Token, type_id: u32| {
-        let special = |(_, content): &(u32, String)| json!({ "SpecialToken": { "id": content, "type_id": type_id } });
+        let special = |(_, content): &(u32, String)| {
+            let token = json!({ "id": content, "type_id": type_id });
+            json!({ "SpecialToken": token })
+        };
         token.as_ref().map(special)
     };
     let sequence = |id: &str, type_id: u32| {

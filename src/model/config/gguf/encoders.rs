@@ -31,7 +31,7 @@ pub(super) const ENCODERS: &[Architecture] = &[
         norms: AFTER_SUMS,
         keys: &[BOTH_SIDES],
         adjust: |metadata| {
-            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.token_types();
             metadata.pooling()
         },
         ..PLAIN
@@ -49,7 +49,7 @@ pub(super) const ENCODERS: &[Architecture] = &[
         norms: AFTER_SUMS,
         keys: &[BOTH_SIDES],
         adjust: |metadata| {
-            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.token_types();
             metadata.jina()?;
             metadata.pooling()
         },
@@ -88,7 +88,7 @@ pub(super) const ENCODERS: &[Architecture] = &[
         norms: AFTER_SUMS,
         keys: &[BOTH_SIDES],
         adjust: |metadata| {
-            metadata.tensor_rows("type_vocab_size", "token_types.weight");
+            metadata.token_types();
             metadata.pooling()
         },
         ..PLAIN
@@ -111,6 +111,17 @@ pub(super) const ENCODERS: &[Architecture] = &[
 ];
 
 impl Metadata<'_> {
+    /// Sets the number of the types of tokens. `llama-quantize` stores a table of one row as a
+    /// vector.
+    fn token_types(&mut self) {
+        const TABLE: &str = "token_types.weight";
+        let width = self.size("hidden_size");
+        let elements = self.file.tensor(TABLE).map(|table| table.shape.iter().product::<usize>());
+        if let Some(rows) = elements.and_then(|elements| (elements as u64).checked_div(width)) {
+            self.set("type_vocab_size", format!("the rows of tensor {TABLE}"), rows);
+        }
+    }
+
     /// Sets the form of Jina Embeddings 2, and refuses that of the model for code.
     fn jina(&mut self) -> Result<(), GgufError> {
         const OF_CODE: &str = "blk.0.attn_q_norm.weight";

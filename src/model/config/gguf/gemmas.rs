@@ -71,7 +71,7 @@ pub(super) const LATER_GEMMAS: &[Architecture] = &[
 
 impl Metadata<'_> {
     /// Sets `field` to the number of rows of the tensor `name`, if there is one.
-    pub(super) fn tensor_rows(&mut self, field: &str, name: &str) {
+    fn tensor_rows(&mut self, field: &str, name: &str) {
         let rows = self.file.tensor(name).and_then(|tensor| tensor.shape.first().copied());
         if let Some(rows) = rows {
             self.set(field, format!("the rows of tensor {name}"), rows as u64);

@@ -23,9 +23,9 @@ const GROUP_SIZE: usize = 16;
 
 /// Reads the own file in the folder of `config`, if there is one.
 pub(super) fn of_own_file(config: &Fields) -> Result<Option<Quantization>, ConfigError> {
-    let path = config.path.with_file_name(OWN_FILE);
+    let path = config.path().with_file_name(OWN_FILE);
     // A GGUF file has its format in itself.
-    let is_folder = config.path.file_name().is_some_and(|name| name == "config.json");
+    let is_folder = config.path().file_name().is_some_and(|name| name == "config.json");
     if !is_folder || !model_files::exists(&path) {
         return Ok(None);
     }
