@@ -6,8 +6,8 @@
 //! least those of the step: `p^j / (b + c) ≥ n / (a + b·n)`. All four numbers are measured. Outputs
 //! do not depend on them.
 //!
-//! The tokens of prompts in a step have a time of their own, which is measured beside `b`: there are
-//! servers with short answers, where nearly every step has some.
+//! The tokens of prompts in a step have a time of their own, which is measured beside `b`: some
+//! servers give short answers, and nearly every step of theirs has some.
 //!
 //! A model with states computes the token of a right guess again, which takes `b` once more:
 //! `p^j / (b + c + p^j·b) ≥ n / (a + b·n)`.
@@ -124,8 +124,8 @@ impl StepCost {
         Self { is_repeated, ..Self::default() }
     }
 
-    /// Learns the time of a step in microseconds. It drew tokens at `num_draws` places, and computed
-    /// `num_others` more tokens.
+    /// Learns the time of a step in microseconds. It drew tokens at `num_draws` places, and
+    /// computed `num_others` more tokens.
     pub fn learn(&mut self, num_draws: usize, num_others: usize, micros: f64) {
         self.steps.add(num_draws, num_others, micros);
     }
