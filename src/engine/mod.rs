@@ -339,8 +339,17 @@ impl Engine {
     /// [`RequestError`] if the request is invalid, or the engine is full or draining.
     pub async fn submit(&self, request: RawRequest) -> Result<Submission, RequestError> {
         self.inner.token_rules.check(&request.params.token_rules)?;
-        let max_tokens = self.default_sampling().limited(request.max_tokens);
+        let max_tokens = self.limited(request.max_tokens);
         self.inner.system.submit(RawRequest { max_tokens, ..request }).await
+    }
+
+    /// Returns a wish for output tokens within the operator's limit. As in vLLM, one that is longer
+    /// than the context stays, because it is refused.
+    fn limited(&self, wanted: Option<u32>) -> Option<u32> {
+        match wanted {
+            Some(most) if most as usize > self.model_info().max_model_len => wanted,
+            _ => self.default_sampling().limited(wanted),
+        }
     }
 
     /// Returns the journal, if there is one.

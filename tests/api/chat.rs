@@ -72,12 +72,16 @@ async fn an_answer_is_the_one_that_clients_of_the_route_get() {
     for (choice, json_choice) in offers {
         let mut request = request(ours());
         request.tools = vec![tool.clone()];
+        let is_forced = matches!(choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
         request.tool_choice = choice;
         let answer = served.engine.chat(request).await.unwrap().answer().await.unwrap();
         let body = json!({"messages": messages, "tools": [json_tool], "tool_choice": json_choice});
         let theirs = over_http(&served, body).await;
         let (choice, turn) = (&theirs["choices"][0], &answer.turn);
-        assert_eq!(json!(turn.content), choice["message"]["content"], "{theirs}");
+        // The route has an empty text beside calls that must be made, as vLLM 0.33.
+        let empty = is_forced.then(String::new);
+        let content = turn.content.clone().or(empty);
+        assert_eq!(json!(content), choice["message"]["content"], "{theirs}");
         assert_eq!(json!(turn.reasoning), choice["message"]["reasoning"], "{theirs}");
         assert_eq!(turn.finish_reason, choice["finish_reason"], "{theirs}");
         let calls = turn.tool_calls.iter().map(|call| json!([call.name, call.arguments]));

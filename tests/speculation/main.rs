@@ -27,8 +27,7 @@ fn draft_model() -> PathBuf {
 
 /// Returns each method that has weights for the demo model, or needs none.
 fn methods() -> [SpeculativeConfig; 6] {
-    let config =
-        |method, num_speculative_tokens| SpeculativeConfig::new(method, num_speculative_tokens);
+    let config = SpeculativeConfig::new;
     let model = draft_model();
     [
         config(SpeculativeMethod::Ngram(NgramLookup { min: 1, max: 4 }), 5),

@@ -65,8 +65,7 @@ fn config(name: &str) -> EngineConfig {
 
 /// Returns the methods that need no head. The draft model has random weights, too.
 fn methods() -> [SpeculativeConfig; 3] {
-    let config =
-        |method, num_speculative_tokens| SpeculativeConfig::new(method, num_speculative_tokens);
+    let config = SpeculativeConfig::new;
     [
         config(SpeculativeMethod::Ngram(NgramLookup { min: 1, max: 4 }), 5),
         config(SpeculativeMethod::Suffix(SuffixConfig::default()), 8),

@@ -303,16 +303,16 @@ fn client(rng: &mut Rng, config: &SchedulerConfig) -> ClientPlan {
     let room = config.max_model_len.saturating_sub(prompt.len()).max(1);
     let most = rng.pick(&[1, 4, 8, 12, 16, 24, 40]).min(room);
     let max_tokens = rng.within(1, most) as u32;
-    raw.max_tokens = (!rng.percent(5)).then_some(max_tokens);
+    // A wish for all the room may be one for the whole context: the output ends where that does.
+    let wish = if max_tokens as usize == room { config.max_model_len as u32 } else { max_tokens };
+    raw.max_tokens = (!rng.percent(5)).then_some(wish);
     raw.priority = rng.pick(&[0, 0, -1, 2]);
     raw.cache_salt = rng.percent(15).then(|| rng.pick(&["tenant-a", "tenant-b"]).to_owned());
     raw.params = params(rng, max_tokens);
     let manners = (0..raw.params.n).map(|_| manner(rng)).collect();
     let mut client = ClientPlan { arrival, raw, prompt, manners };
     add_stops(rng, config, &mut client);
-    if rng.percent(8) {
-        client.raw.timeout = Some(Duration::from_millis(rng.within(1, 300) as u64));
-    }
+    client.raw.timeout = rng.percent(8).then(|| Duration::from_millis(rng.within(1, 300) as u64));
     client
 }
 

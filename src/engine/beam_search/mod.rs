@@ -145,7 +145,7 @@ impl Engine {
     ) -> Result<BeamSearchOutput, RequestError> {
         let vocab_size = self.model_info().vocab_size as usize;
         params.validate(self.config().max_logprobs.min(vocab_size))?;
-        let wanted = self.default_sampling().limited(params.max_tokens);
+        let wanted = self.limited(params.max_tokens);
         let output = OutputTokens { wanted, default: request.max_tokens_default };
         let request = step_request(request, &params);
         let submission = self.submit(request.clone()).await?;

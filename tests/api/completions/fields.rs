@@ -1,10 +1,10 @@
 //! Fields that change the form of the answer.
 
-use playhouse::server::ServerConfig;
+use playhouse::{EngineConfig, config::JsonObject, server::ServerConfig};
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::{ask, post, serve};
+use super::{ask, engine, post, serve};
 use crate::serving::Served;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -203,5 +203,29 @@ async fn an_output_ends_with_the_context() {
     }
     let (status, error) = post(&served, "/v1/completions", body(1, 513, false)).await;
     assert_eq!((status, &error["error"]["param"]), (400, &json!("max_tokens")), "{error}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_bounds_the_output_of_clients() {
+    // As vLLM 0.33, where `TokenizeParams` refuses a wish before `override_max_tokens` bounds it.
+    let settings = json!({"max_new_tokens": 8}).as_object().unwrap().clone();
+    let override_generation_config = Some(JsonObject(settings));
+    let engine = EngineConfig { override_generation_config, ..engine() };
+    let served = Served::start(engine, ServerConfig::default()).await;
+    let body = |max_tokens: u32, search: bool| {
+        json!({
+            "prompt": [5, 6], "max_tokens": max_tokens, "ignore_eos": true,
+            "use_beam_search": search,
+        })
+    };
+    for search in [false, true] {
+        for (max_tokens, left) in [(3, 3), (20, 8)] {
+            let answer = ask(&served, "/v1/completions", body(max_tokens, search)).await;
+            assert_eq!(answer["usage"]["completion_tokens"], left, "{answer}");
+        }
+        let (status, error) = post(&served, "/v1/completions", body(513, search)).await;
+        assert_eq!((status, &error["error"]["param"]), (400, &json!("max_tokens")), "{error}");
+    }
     served.stop().await;
 }

@@ -13,15 +13,18 @@ use playhouse::{EngineConfig, server::ServerConfig};
 use reqwest::{Client, Method};
 use serde_json::Value;
 
-async fn serve(config: ServerConfig) -> Served {
-    let engine = EngineConfig {
+fn engine() -> EngineConfig {
+    EngineConfig {
         served_model_name: vec!["demo".to_owned()],
         max_model_len: Some(512),
         kv_cache_memory_bytes: Some(64 << 20),
         device: playhouse::config::Device::Cpu,
         ..EngineConfig::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model"))
-    };
-    Served::start(engine, config).await
+    }
+}
+
+async fn serve(config: ServerConfig) -> Served {
+    Served::start(engine(), config).await
 }
 
 /// Returns the status and the body. The body is null unless it is JSON.

@@ -1,0 +1,84 @@
+//! The settings of `preprocessor_config.json` and of `mm_processor_kwargs`.
+
+use serde_json::{Map, Value, json};
+
+use super::{Golden, Modality, drawn, models};
+
+#[test]
+fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
+    let model = models().into_iter().find(|model| model.ends_with("qwen3_vl")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let embeds = |kwargs: serde_json::Value| {
+        let item = processor.image(&drawn(96, 96), kwargs.as_object().unwrap());
+        item.map(|item| item.num_embeds).map_err(|error| error.to_string())
+    };
+    assert_eq!(embeds(json!({})), Ok(9));
+    assert_eq!(embeds(json!({ "size": { "longest_edge": 4096 } })), Ok(4));
+    assert_eq!(embeds(json!({ "max_pixels": 1024, "nonsense": 3 })), Ok(1));
+    for kwargs in [json!({ "max_pixels": 1_000_000 }), json!({ "size": { "shortest_edge": "1" } })]
+    {
+        assert!(embeds(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+}
+
+/// A number is the shorter side, although the default of `SiglipImageProcessor` is a square. With a
+/// `size` of 14, transformers makes 14 x 28 pixels of 20 x 40.
+#[test]
+fn a_size_of_siglip_that_is_a_number_is_the_shorter_side() {
+    let model = models().into_iter().find(|model| model.ends_with("llava-siglip")).unwrap();
+    let copy = tempfile::TempDir::new().unwrap();
+    for name in ["config.json", "golden.json"] {
+        std::fs::copy(model.join(name), copy.path().join(name)).unwrap();
+    }
+    let settings = std::fs::read(model.join("preprocessor_config.json")).unwrap();
+    let mut settings: Value = serde_json::from_slice(&settings).unwrap();
+    settings["size"] = settings["size"]["height"].take();
+    std::fs::write(copy.path().join("preprocessor_config.json"), settings.to_string()).unwrap();
+    let golden = Golden::read(copy.path());
+    let processor = golden.processor(copy.path());
+    for recorded in &golden.images {
+        let found = processor.image(&drawn(recorded.height, recorded.width), &Map::new());
+        if recorded.height != recorded.width {
+            assert!(found.unwrap_err().to_string().contains("the model takes 42 x 42"));
+            continue;
+        }
+        let found = found.unwrap();
+        assert_eq!(found.tensors[0].shape, recorded.shape);
+        let bytes = found.tensors[0].data.iter();
+        let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+        assert!(hex == recorded.pixels, "other pixels");
+    }
+}
+
+/// The tiles are those of HF `get_optimal_tiled_canvas`, and a thumbnail if there are several.
+#[test]
+fn clients_may_ask_for_fewer_tiles() {
+    let model = models().into_iter().find(|model| model.ends_with("internvl_chat")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    assert_eq!(processor.modalities(), [Modality::Image]);
+    assert_eq!(processor.other_placeholder(Modality::Image), Some("<image>"));
+    let tiles = |kwargs: Value| {
+        let item = processor.image(&drawn(40, 197), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].shape[0]).map_err(|error| error.to_string())
+    };
+    assert_eq!(tiles(json!({})), Ok(6));
+    assert_eq!(tiles(json!({ "max_dynamic_patch": 2 })), Ok(3));
+    assert_eq!(tiles(json!({ "dynamic_image_size": false })), Ok(1));
+    for kwargs in [json!({ "max_dynamic_patch": 7 }), json!({ "min_dynamic_patch": 7 })] {
+        assert!(tiles(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+}
+
+/// As `get_size_dict` of transformers.
+#[test]
+fn a_size_may_be_a_list_of_its_sides() {
+    let model = models().into_iter().find(|model| model.ends_with("llava-siglip")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let made = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].data.clone()).map_err(|error| error.to_string())
+    };
+    assert_eq!(made(json!({ "size": [42, 42] })), made(json!({})));
+    let refused = made(json!({ "size": [42] })).unwrap_err();
+    assert!(refused.contains("`size` is [42]; expected a height and a width"), "{refused}");
+}
