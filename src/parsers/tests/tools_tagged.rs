@@ -100,7 +100,8 @@ fn minimax_m2() {
             // Several calls in one block, no arguments, other quotes, and content around it.
             (
                 "Sure!<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n\
-                 <invoke name='other'>\n<parameter name='x'>\n7\n</parameter>\n</invoke>\n</minimax:tool_call>\nDone.",
+                 <invoke name='other'>\n<parameter name='x'>\n7\n</parameter>\n</invoke>\n\
+                 </minimax:tool_call>\nDone.",
                 "Sure!\nDone.",
                 &[("now", "{}"), ("other", "{\"x\": \"7\"}")],
             ),
@@ -108,7 +109,8 @@ fn minimax_m2() {
             (
                 "<minimax:tool_call><invoke name=\"weather\"><parameter name=\"factor\">1.50\
                  </parameter><parameter name=\"exact\">True</parameter>\
-                 <parameter name=\"note\">null</parameter><parameter name=\"at\">{\"x\": [1, null]}</parameter></invoke>\
+                 <parameter name=\"note\">null</parameter>\
+                 <parameter name=\"at\">{\"x\": [1, null]}</parameter></invoke>\
                  </minimax:tool_call>",
                 "",
                 &[(
