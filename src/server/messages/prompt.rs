@@ -13,7 +13,7 @@ use crate::api::{ChatPrompt, OutputFormat, RawRequest, SamplingParams, Structure
 use crate::{
     config::LimitSettings,
     server::{
-        chat::with_default_kwargs,
+        chat::{given_kwargs, with_default_kwargs},
         http::{error::ApiError, limits::at_most},
         media::MediaParts,
         memory::RequestMemory,
@@ -36,6 +36,8 @@ pub(in crate::server) struct PromptFields {
     output_config: Option<OutputConfig>,
     /// The older name of `output_config.format`.
     output_format: Option<FormatField>,
+    /// vLLM's variables of the chat template. They go before those of `thinking` and of the effort.
+    chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
@@ -92,6 +94,7 @@ impl PromptFields {
         params: SamplingParams,
         max_tokens: Option<u32>,
     ) -> Result<(RawRequest, TurnStyle), ApiError> {
+        given_kwargs(self.chat_template_kwargs.as_ref(), state)?;
         let mut media = state.media_parts(self.model.as_deref().unwrap_or_default());
         let mut turn = TurnRequest { params, max_tokens, ..self.turn(&mut media)? };
         let kwargs = std::mem::take(&mut turn.chat.chat_template_kwargs);
@@ -141,6 +144,7 @@ impl PromptFields {
         if let Some(effort) = self.effort()? {
             chat_template_kwargs.insert("reasoning_effort".to_owned(), Value::from(effort));
         }
+        chat_template_kwargs.extend(self.chat_template_kwargs.clone().unwrap_or_default());
         Ok(TurnRequest {
             chat: ChatPrompt {
                 messages: conversation.into_messages(),
@@ -249,6 +253,18 @@ mod tests {
         assert_eq!(turn.chat.chat_template_kwargs["reasoning_effort"], "low");
         let format = OutputFormat::JsonSchema(schema.to_string()).into();
         assert_eq!(turn.format, Some(format));
+    }
+
+    /// vLLM 0.33: `AnthropicServingMessages` hands them to the chat's request.
+    #[test]
+    fn variables_of_the_template_are_passed_on() {
+        let turn = turn(json!({
+            "thinking": {"type": "adaptive"},
+            "chat_template_kwargs": {"enable_thinking": false, "style": "short"},
+        }));
+        let kwargs = turn.unwrap().chat.chat_template_kwargs;
+        let expected = json!({"enable_thinking": false, "thinking": true, "style": "short"});
+        assert_eq!(Value::Object(kwargs), expected);
     }
 
     #[test]
