@@ -96,7 +96,8 @@ impl PromptFields {
     ) -> Result<(RawRequest, TurnStyle), ApiError> {
         given_kwargs(self.chat_template_kwargs.as_ref(), state)?;
         let mut media = state.media_parts(self.model.as_deref().unwrap_or_default());
-        let mut turn = TurnRequest { params, max_tokens, ..self.turn(&mut media)? };
+        let turn = self.turn(&mut media, state.engine.template_may_reject())?;
+        let mut turn = TurnRequest { params, max_tokens, ..turn };
         let kwargs = std::mem::take(&mut turn.chat.chat_template_kwargs);
         turn.chat.chat_template_kwargs = with_default_kwargs(kwargs, state);
         let (request, style) = self.plan_turn(state, turn)?;
@@ -130,7 +131,9 @@ impl PromptFields {
         }
     }
 
-    fn turn(&self, media: &mut MediaParts<'_>) -> Result<TurnRequest, ApiError> {
+    /// Reads the request. Templates that may reject messages get `one_system` message at most, at
+    /// the beginning. Others keep each in its place, so that earlier turns stay in the cache.
+    fn turn(&self, media: &mut MediaParts<'_>, one_system: bool) -> Result<TurnRequest, ApiError> {
         let Some(messages) = &self.messages else {
             return Err(ApiError::validation("body.messages", "Field required"));
         };
@@ -140,6 +143,10 @@ impl PromptFields {
         let thinking = Thinking::read(self.thinking.as_ref())?;
         let conversation = Conversation::read(self.system.as_ref(), messages, media)?;
         let goes_on = conversation.goes_on();
+        let conversation = match one_system {
+            true => conversation.with_one_system(),
+            false => conversation,
+        };
         let mut chat_template_kwargs = thinking.template_kwargs();
         if let Some(effort) = self.effort()? {
             chat_template_kwargs.insert("reasoning_effort".to_owned(), Value::from(effort));
@@ -212,7 +219,7 @@ mod tests {
         let fields: PromptFields = parse_object(&body.to_string()).unwrap();
         let model = AskedModel { name: "tiny", serves_text_alone: false };
         let mut media = MediaParts::new(model, None);
-        fields.turn(&mut media).map_err(|error| error.param.unwrap())
+        fields.turn(&mut media, false).map_err(|error| error.param.unwrap())
     }
 
     #[test]
