@@ -242,8 +242,8 @@ settings! {
             Usage::new("BYTES", "Maximum size of an image, video or sound that is fetched or read");
         /// Parser of tool calls: "auto" (the chat template suggests it), "none", or hermes,
         /// llama3_json, mistral, qwen3_coder, qwen3_xml, pythonic, deepseek_v3, deepseek_v31,
-        /// granite, phi4_mini_json, openai, glm45, kimi_k2, gemma4, json. Further names of vLLM are
-        /// llama4_json, llama4_pythonic, glm47, granite4 and mimo.
+        /// granite, phi4_mini_json, openai, glm45, kimi_k2, gemma4, minimax_m2, json. Further names
+        /// of vLLM are llama4_json, llama4_pythonic, glm47, granite4 and mimo.
         tool_call_parser: ParserChoice = ParserChoice::Auto, plain, any,
             Usage::new(
                 "NAME",

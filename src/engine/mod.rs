@@ -290,6 +290,12 @@ impl Engine {
         &self.inner.loaded.codec
     }
 
+    /// Returns whether the default chat template has a call that rejects messages.
+    pub(crate) fn template_may_reject(&self) -> bool {
+        let templates = &self.inner.loaded.chat_templates;
+        templates.first().is_some_and(|source| source.contains("raise_exception"))
+    }
+
     /// Returns the parsers that settings may name.
     #[must_use]
     pub fn parsers(&self) -> &parsers::Registry {

@@ -4,6 +4,7 @@
 /// Markers and the parser that reads them. The first marker that a template holds decides.
 const TOOLS: &[(&str, &str)] = &[
     ("<function=", "qwen3_coder"),
+    ("<minimax:tool_call>", "minimax_m2"),
     ("<arg_key>", "glm45"),
     ("<|tool_calls_section_begin|>", "kimi_k2"),
     ("<|channel|>", "openai"),
@@ -66,6 +67,7 @@ mod tests {
                 Some("qwen3"),
             ),
             ("<tool_call>\\n<function=' + tool_call.name", Some("qwen3_coder"), None),
+            ("'<minimax:tool_call>' '<invoke name=\"' + name", Some("minimax_m2"), None),
             ("<think></think><tool_call>' + name <arg_key>", Some("glm45"), Some("glm45")),
             ("<｜tool▁call▁begin｜>' + type + '<｜tool▁sep｜>' ```json", Some("deepseek_v3"), None),
             ("<｜tool▁call▁begin｜>'+ name + '<｜tool▁sep｜>'", Some("deepseek_v31"), None),

@@ -31,6 +31,7 @@
 //!      format implements `Block` and answers each character with a `Step`;
 //!    - `tools/json_block.rs`: blocks of `{"name": …, "arguments": …}`;
 //!    - `tools/section.rs`: blocks of name, separator, arguments;
+//!    - `tools/function_block.rs`: functions with parameters between tags;
 //!    - `tools/tagged_values.rs`: arguments as tagged strings, converted by the tool's schema;
 //!    - `reasoning/tagged.rs`: thoughts between two markers.
 //! 2. Register it: with a line in `registry.rs`, or from outside with

@@ -151,6 +151,7 @@ impl Registry {
         self.register_tool_parser("glm45", |tools| Box::new(tools::glm45(tools)));
         self.register_tool_parser("kimi_k2", |tools| Box::new(tools::kimi_k2(tools)));
         self.register_tool_parser("gemma4", |_| Box::new(tools::gemma4()));
+        self.register_tool_parser("minimax_m2", |tools| Box::new(tools::minimax_m2(tools)));
         self.register_tool_parser("json", |_| Box::new(tools::json()));
         // vLLM's further names of these formats.
         self.register_tool_parser("llama4_json", |_| Box::new(tools::llama3_json()));

@@ -47,6 +47,11 @@ pub(crate) const CALLS: &[(&str, &str)] = &[
          <|tool_calls_section_end|>",
     ),
     ("gemma4", "<|tool_call>call:weather{city:<|\"|>Ulm<|\"|>}<tool_call|>"),
+    (
+        "minimax_m2",
+        "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">Ulm</parameter>\n\
+         </invoke>\n</minimax:tool_call>",
+    ),
     ("json", "[{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}]"),
 ];
 

@@ -14,8 +14,8 @@ use playhouse_actors::{
             FinishReason,
             ids::{Micros, TokenId},
             media::MultimodalFeature,
-            outputs::{SampledToken, TokenLogprobs},
-            sampling_params::SamplingParams,
+            outputs::{Logprob, SampledToken, TokenLogprobs},
+            sampling_params::{MAX_LOGPROB_TOKEN_IDS, SamplingParams},
         },
     },
     message::input_processor::{Prompt, RawRequest},
@@ -46,6 +46,8 @@ pub struct BeamSearchParams {
     pub include_stop_str_in_output: bool,
     /// Whether special tokens are left out of the text.
     pub skip_special_tokens: bool,
+    /// The only tokens that outputs may have, 128 at most. `None` allows all.
+    pub allowed_token_ids: Option<Vec<TokenId>>,
     /// Likely tokens to report with each token. `None` reports no log-probabilities.
     pub logprobs: Option<u32>,
     /// Likely tokens to report with each token of the prompt.
@@ -63,6 +65,7 @@ impl BeamSearchParams {
             length_penalty: 1.0,
             include_stop_str_in_output: false,
             skip_special_tokens: true,
+            allowed_token_ids: None,
             logprobs: None,
             prompt_logprobs: None,
         }
@@ -79,6 +82,11 @@ impl BeamSearchParams {
         }
         if self.max_tokens == Some(0) {
             return Err(RequestError::invalid("max_tokens", 0, "at least 1"));
+        }
+        let allowed = self.allowed_token_ids.as_ref().map_or(0, Vec::len);
+        if allowed > MAX_LOGPROB_TOKEN_IDS {
+            let accepted = format!("at most {MAX_LOGPROB_TOKEN_IDS} token ids with beam search");
+            return Err(RequestError::invalid("allowed_token_ids", allowed, accepted));
         }
         Ok(())
     }
@@ -165,9 +173,11 @@ impl Engine {
                 false => self.model_info().eos_token_ids.clone(),
             },
             include_stop_token: params.include_stop_str_in_output,
+            takes_whole_rows: params.allowed_token_ids.is_some(),
             num_logprobs: params.logprobs.map(|count| count as usize),
         });
-        let first = aborted.run_until_cancelled(next_tokens(submission)).await;
+        let allowed = params.allowed_token_ids.as_deref();
+        let first = aborted.run_until_cancelled(next_tokens(submission, allowed)).await;
         let first = first.unwrap_or_else(NextTokens::aborted);
         let mut step = vec![(first.likeliest, first.finish)];
         let output = |beams| BeamSearchOutput {
@@ -191,7 +201,8 @@ impl Engine {
             let next = try_join_all(live.map(async |beam| {
                 let tokens = [&prompt_token_ids, beam.token_ids.as_slice()].concat();
                 let step = further_step(&request, tokens, &mm_features);
-                let next = next_tokens(self.inner.system.submit_part(step).await?).await;
+                let step = self.inner.system.submit_part(step).await?;
+                let next = next_tokens(step, allowed).await;
                 Ok::<_, RequestError>((next.likeliest, next.finish))
             }));
             step = match aborted.run_until_cancelled(next).await {
@@ -234,6 +245,9 @@ fn step_request(request: RawRequest, params: &BeamSearchParams) -> RawRequest {
         temperature: 0.0,
         // The search itself decides which tokens end a beam.
         ignore_eos: true,
+        allowed_token_ids: params.allowed_token_ids.clone(),
+        // All of them are candidates, also those that are less likely than many others.
+        logprob_token_ids: params.allowed_token_ids.clone().unwrap_or_default(),
         logprobs: Some(candidates.max(params.logprobs.unwrap_or(0))),
         prompt_logprobs: params.prompt_logprobs,
         ..SamplingParams::default()
@@ -286,7 +300,7 @@ impl NextTokens {
     }
 }
 
-async fn next_tokens(submission: Submission) -> NextTokens {
+async fn next_tokens(submission: Submission, allowed: Option<&[TokenId]>) -> NextTokens {
     let mut next = NextTokens::default();
     for mut choice in submission.choices {
         while let Some(delta) = choice.next().await {
@@ -294,13 +308,29 @@ async fn next_tokens(submission: Submission) -> NextTokens {
             next.num_cached_tokens = next.num_cached_tokens.or(delta.num_cached_tokens);
             next.queue_time = next.queue_time.or(delta.queue_time);
             for token in delta.tokens {
-                // The first entry is the drawn token. The entries after it contain it again.
-                next.likeliest = token.logprobs.into_iter().flatten().skip(1).collect();
+                let row = token.logprobs.into_iter().flatten();
+                next.likeliest = match allowed {
+                    // The first entry is the drawn token. The entries after it contain it again.
+                    None => row.skip(1).collect(),
+                    Some(allowed) => likeliest_of(row, allowed),
+                };
             }
             next.finish = next.finish.or(delta.finish);
         }
     }
     next
+}
+
+/// Returns the entries of the `allowed` tokens, each once, likeliest first.
+fn likeliest_of(row: impl Iterator<Item = Logprob>, allowed: &[TokenId]) -> TokenLogprobs {
+    let mut kept = TokenLogprobs::new();
+    for entry in row.filter(|entry| allowed.contains(&entry.token_id)) {
+        if kept.iter().all(|other| other.token_id != entry.token_id) {
+            kept.push(entry);
+        }
+    }
+    kept.sort_by(|a, b| b.logprob.total_cmp(&a.logprob));
+    kept
 }
 
 /// Returns the only beam of a search whose step did not end by its length.

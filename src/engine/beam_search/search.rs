@@ -22,6 +22,8 @@ pub(super) struct SearchParams {
     pub(super) eos_token_ids: Vec<TokenId>,
     /// Whether the token that ended a beam is one of its tokens.
     pub(super) include_stop_token: bool,
+    /// Whether all tokens of a row are candidates, and not only the likeliest ones.
+    pub(super) takes_whole_rows: bool,
     /// Likely tokens to keep with each token. `None` keeps no log-probabilities.
     pub(super) num_logprobs: Option<usize>,
 }
@@ -86,8 +88,11 @@ impl BeamSearch {
         let before = std::mem::take(&mut self.live);
         let mut candidates: Vec<(f64, usize, Logprob)> = Vec::new();
         for (beam, row) in before.iter().zip(next).enumerate().map(|(i, (_, row))| (i, row)) {
-            let likeliest = Self::num_candidates(self.params.beam_width);
-            for &entry in row.iter().take(likeliest) {
+            let candidates_of_row = match self.params.takes_whole_rows {
+                true => row.len(),
+                false => Self::num_candidates(self.params.beam_width),
+            };
+            for &entry in row.iter().take(candidates_of_row) {
                 let cum_logprob = before[beam].cum_logprob + f64::from(entry.logprob);
                 if self.params.eos_token_ids.contains(&entry.token_id) {
                     let ended = self.ended(&before[beam], entry, cum_logprob, row);

@@ -39,6 +39,7 @@ fn params(beam_width: usize, max_tokens: usize, length_penalty: f64) -> SearchPa
         length_penalty,
         eos_token_ids: vec![EOS],
         include_stop_token: false,
+        takes_whole_rows: false,
         num_logprobs: None,
     }
 }

@@ -115,6 +115,10 @@ fn rows(architecture: &str) -> Vec<Row> {
         "Glm" | "Glm4" => vec![
             honoured("attention_bias", json!(false)),
             honoured("partial_rotary_factor", json!(1.0)),
+            // HF `GlmConfig` has these for null.
+            unchanged("eos_token_id", json!([151_329, 151_336, 151_338])),
+            unchanged("eos_token_id", json!(null)),
+            honoured("eos_token_id", json!(5)),
         ],
         "GPT2" => {
             let mut rows = vec![

@@ -67,16 +67,16 @@ impl Fields {
 
     /// Returns the fields with those of other names, pairs of that name and the usual one, under
     /// their usual names. A field that has the usual name beside one with the other name is not
-    /// read. Errors name fields as the file does. A null for a size that every model has stands for
-    /// an older name without a value.
+    /// read, unless a pair of it twice comes later. Errors name fields as the file does. A null for
+    /// a size that every model has stands for an older name without a value.
     pub(crate) fn with_aliases(&self, aliases: &[(&str, &str)]) -> Self {
-        let mut fields = self.clone();
-        let mut origins = self.origins.to_vec();
+        let (mut fields, mut origins) = (self.clone(), self.origins.to_vec());
         for (alias, usual) in aliases {
-            let value = self.object.get(*alias);
-            let is_old = SIZES.contains(usual) && self.has(usual);
-            if let Some(value) = value.filter(|value| !value.is_null() || !is_old) {
+            let is_old = alias == usual || SIZES.contains(usual) && self.has(usual);
+            let counts = |value: &&Value| !value.is_null() || !is_old;
+            if let Some(value) = self.object.get(*alias).filter(counts) {
                 fields.object.insert((*usual).to_owned(), value.clone());
+                origins.retain(|(known, _)| known != usual);
                 origins.push(((*usual).to_owned(), (*alias).to_owned()));
             }
         }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::families_tests::{Row, base, honoured, read, refused, unchanged};
 use super::file::fields;
-use super::{LatentConfig, Mixer, ModelConfig};
+use super::{FeedForward, LatentConfig, Mixer, ModelConfig};
 
 /// Returns the fields that a config of `architecture` needs for each row to have an effect.
 pub(super) fn needed(architecture: &str) -> Value {
@@ -84,8 +84,13 @@ pub(super) fn rows(architecture: &str) -> Vec<Row> {
             ]);
         }
         "Glm4MoeLite" => {
+            // The configs of these tests have `head_dim`, the other name, which wins.
+            rows.retain(|(field, _, _)| *field != "qk_rope_head_dim");
             rows.extend(of_v3());
             rows.extend([
+                honoured("head_dim", json!(12)),
+                refused("head_dim", json!(7)),
+                unchanged("qk_rope_head_dim", json!(12)),
                 honoured("mlp_layer_types", json!(["sparse", "dense"])),
                 honoured("first_k_dense_replace", json!(0)),
                 honoured("rope_interleave", json!(false)),
@@ -192,6 +197,37 @@ fn contexts_are_bounded_by_the_choice_of_an_indexer() {
         let error = read(Some(100)).unwrap_err().to_string();
         assert!(error.contains("99"), "{error}");
     }
+}
+
+/// The outcomes of transformers 5.24's config classes, in any order of the fields.
+#[test]
+fn the_number_of_experts_has_several_names() {
+    let of = |architecture: &str, numbers: Value| {
+        let mut config = base(architecture);
+        numbers.as_object().unwrap().iter().for_each(|(name, number)| {
+            config[name] = number.clone();
+        });
+        let config = read(&config).map_err(|error| error.to_string())?;
+        let experts = config.layers.iter().find_map(|layer| match &layer.feed_forward {
+            FeedForward::Moe(moe) => Some(moe.num_experts),
+            FeedForward::Mlp(_) | FeedForward::None => None,
+        });
+        experts.ok_or_else(|| "no experts".to_owned())
+    };
+    let (v2, v3) = ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM");
+    let (v32, dsa) = ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM");
+    let both = json!({ "n_routed_experts": 32, "num_experts": 64 });
+    for (architecture, expected) in [(v2, 64), (v3, 32), (v32, 64), (dsa, 64)] {
+        assert_eq!(of(architecture, both.clone()), Ok(expected), "{architecture}");
+    }
+    let null = json!({ "n_routed_experts": 32, "num_experts": null });
+    let local = json!({ "num_local_experts": 16, "n_routed_experts": 32, "num_experts": 64 });
+    for architecture in [v32, dsa] {
+        assert_eq!(of(architecture, null.clone()), Ok(32));
+        assert_eq!(of(architecture, local.clone()), Ok(16));
+    }
+    let error = of(v32, json!({ "n_routed_experts": 32, "num_experts": -1 })).unwrap_err();
+    assert!(error.contains("`num_experts`"), "{error}");
 }
 
 /// Kimi K2 names the class of DeepSeek V3, and a `model_type` of its own.

@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "DeepseekV2ForCausalLM",
     model_type: "deepseek_v2",
     models: "DeepSeek V2, V2 Lite, V2.5 and Coder V2",
-    aliases: &[("n_routed_experts", "num_experts")],
+    aliases: &[("n_routed_experts", "num_experts"), ("num_experts", "num_experts")],
     latent: Some(&LatentRule {
         q_lora_rank: Some(1_536),
         kv_lora_rank: 512,

@@ -15,6 +15,12 @@ pub(super) const FAMILY: Family = Family {
     model_type: "deepseek_v32",
     other_model_types: &[],
     models: "DeepSeek V3.2, contexts of at most index_topk tokens",
+    aliases: &[
+        ("n_routed_experts", "num_experts"),
+        ("num_experts", "num_experts"),
+        ("num_local_experts", "num_experts"),
+        ("num_mtp_layers", "num_nextn_predict_layers"),
+    ],
     defaults: Defaults { max_position_embeddings: 163_840, ..llama::DEFAULTS },
     latent: Some(&LatentRule { has_rope_interleave: false, ..deepseek_v3::LATENT }),
     layers: LayerRule::Own(read_layers),

@@ -3,7 +3,10 @@
 //! Llama with biases on q, k and v, and one matrix for gate and up
 //! (<https://arxiv.org/abs/2406.12793>). Half of a head rotates, in neighbouring pairs.
 
-use super::{Bias, Defaults, Family, MlpNames, PositionRule, WeightNames, llama};
+use super::{
+    Bias, ConfigError, Defaults, Family, Fields, MlpNames, ModelConfig, PositionRule, WeightNames,
+    llama,
+};
 
 pub(super) const FAMILY: Family = Family {
     architecture: "GlmForCausalLM",
@@ -25,5 +28,16 @@ pub(super) const FAMILY: Family = Family {
         mlp: MlpNames { inner: &["mlp.gate_up_proj"], ..llama::NAMES.mlp },
         ..llama::NAMES
     },
+    adjust,
     ..llama::FAMILY
 };
+
+/// The tokens that end a sequence if the config has none.
+const EOS: [u32; 3] = [151_329, 151_336, 151_338];
+
+fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    if fields.value("eos_token_id").is_none() {
+        config.eos_token_ids = EOS.to_vec();
+    }
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! GLM-4.7 Flash: HF `Glm4MoeLiteForCausalLM`.
 //!
-//! DeepSeek V3's attention and experts. A list names the layers that have experts.
+//! DeepSeek V3's attention and experts. A list names the layers that have experts. `head_dim` is
+//! another name of `qk_rope_head_dim`.
 
 use super::deepseek_v3::Experts;
 use super::{
@@ -11,6 +12,12 @@ pub(super) const FAMILY: Family = Family {
     architecture: "Glm4MoeLiteForCausalLM",
     model_type: "glm4_moe_lite",
     other_model_types: &[],
+    aliases: &[
+        ("n_routed_experts", "num_experts"),
+        ("num_local_experts", "num_experts"),
+        ("num_mtp_layers", "num_nextn_predict_layers"),
+        ("head_dim", "qk_rope_head_dim"),
+    ],
     models: "GLM-4.7 Flash",
     defaults: Defaults { max_position_embeddings: 202_752, norm_eps: 1e-5, ..llama::DEFAULTS },
     latent: Some(&LatentRule {

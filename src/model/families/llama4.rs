@@ -62,7 +62,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         scale: fields.number("attn_scale")?.unwrap_or(0.1) as f32,
         addend: 1.0,
     };
-    let is_tuned = fields.flag("attn_temperature_tuning")?.unwrap_or(true);
+    let is_tuned = is_tuned(fields)?;
     let has_rope = fields.rope_layers(count)?;
     for (attention, has_rope) in config.attentions().zip(has_rope) {
         if has_rope {
@@ -98,4 +98,14 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         Some(listed) => listed.contains(&layer),
         None => (layer + 1).is_multiple_of(step),
     })
+}
+
+/// Returns whether queries grow with the position. The first checkpoints have a number, whose
+/// truth vLLM takes as Python does.
+fn is_tuned(fields: &Fields) -> Result<bool, ConfigError> {
+    const FIELD: &str = "attn_temperature_tuning";
+    match fields.value(FIELD).filter(|value| value.is_number()) {
+        Some(number) => Ok(number.as_f64() != Some(0.0)),
+        None => Ok(fields.flag(FIELD)?.unwrap_or(true)),
+    }
 }

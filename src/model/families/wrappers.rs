@@ -8,8 +8,9 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing, in_tiles,
-    llama, llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
+    in_tiles, llama, llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
+    qwen3_moe,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -306,6 +307,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
                 qkv_bias: Bias::Always,
                 positions: PositionRule::Rotary { is_interleaved: true, percent: 100 },
                 rope: PARTIAL_AXES,
+                // HF `Glm4vTextConfig` has no end tokens of its own.
+                adjust: as_read,
                 ..glm4::FAMILY
             },
             sizes: sizes([151_552, 4_096, 13_696, 40, 32]),

@@ -17,6 +17,11 @@ fn garbage() -> impl Strategy<Value = String> {
         "[CALL_ID]",
         "functools[",
         "<|python_tag|>",
+        "<minimax:tool_call>",
+        "</minimax:tool_call>",
+        "<invoke name=\"weather\">",
+        "</invoke>",
+        "<parameter name='days'>",
         "<function=",
         "<function=weather>",
         "</function>",
@@ -100,6 +105,8 @@ fn garbage() -> impl Strategy<Value = String> {
 
 /// Two calls in each format.
 const OUTPUTS: &[&str] = &[
+    "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n\
+     <invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>\n<tool_call>\n\
      {\"arguments\": \"{}\", \"name\": \"g\"}\n</tool_call>",
     "{\"name\": \"f\", \"parameters\": {\"a\": null}}; {\"name\": \"g\", \"parameters\": {\"b\": -1e5}}",

@@ -108,6 +108,14 @@ const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
         ],
     ),
     (
+        "minimax_m2",
+        &[(
+            "<minimax:tool_call><invoke name=\"weather\">\n<parameter name=\"city\">Dal",
+            "",
+            &[("weather", "{\"city\": \"Dal")],
+        )],
+    ),
+    (
         "qwen3_coder",
         &[
             (

@@ -83,6 +83,63 @@ fn qwen3_coder() {
     }
 }
 
+/// The format of vLLM's `MinimaxM2ToolParser`.
+#[test]
+fn minimax_m2() {
+    check_tools(
+        "minimax_m2",
+        &[
+            ("This is a <test>", "This is a <test>", &[]),
+            (
+                "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">Dallas \
+                 \"TX\"</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n\
+                 </minimax:tool_call>",
+                "",
+                &[("weather", r#"{"city": "Dallas \"TX\"", "days": 3}"#)],
+            ),
+            // Several calls in one block, no arguments, other quotes, and content around it.
+            (
+                "Sure!<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n\
+                 <invoke name='other'>\n<parameter name='x'>\n7\n</parameter>\n</invoke>\n\
+                 </minimax:tool_call>\nDone.",
+                "Sure!\nDone.",
+                &[("now", "{}"), ("other", "{\"x\": \"7\"}")],
+            ),
+            // Every type.
+            (
+                "<minimax:tool_call><invoke name=\"weather\"><parameter name=\"factor\">1.50\
+                 </parameter><parameter name=\"exact\">True</parameter>\
+                 <parameter name=\"note\">null</parameter>\
+                 <parameter name=\"at\">{\"x\": [1, null]}</parameter></invoke>\
+                 </minimax:tool_call>",
+                "",
+                &[(
+                    "weather",
+                    "{\"factor\": 1.50, \"exact\": true, \"note\": null, \"at\": {\"x\": [1, \
+                     null]}}",
+                )],
+            ),
+            // Closing tags are missing.
+            (
+                "<minimax:tool_call><invoke name=\"weather\"><parameter name=\"days\">2</invoke>\
+                 <invoke name=\"now\"></minimax:tool_call>",
+                "",
+                &[("weather", "{\"days\": 2}"), ("now", "{}")],
+            ),
+        ],
+    );
+    check_no_calls(
+        "minimax_m2",
+        &[
+            "<invoke name=\"now\">\n</invoke>",
+            "<minimax:tool_call>\n{\"name\": \"f\"}\n</minimax:tool_call>",
+            "<minimax:tool_call><invoke name=\"\"></invoke></minimax:tool_call>",
+            "<minimax:tool_call><invoke name=\"a\nb\">",
+            "<minimax:tool_call>",
+        ],
+    );
+}
+
 #[test]
 fn a_call_without_closing_tags_is_complete() {
     let start = "<tool_call>\n<function=weather>\n<parameter=days>\n3\n";

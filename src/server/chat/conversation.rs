@@ -144,7 +144,7 @@ pub(in crate::server) fn template_kwargs(
 /// Returns the request's own variables for the template.
 ///
 /// # Errors
-/// If they include a template and the server accepts none.
+/// If they include a template and the server accepts none, or `tokenize`.
 pub(in crate::server) fn given_kwargs(
     given: Option<&Map<String, Value>>,
     state: &AppState,
@@ -153,7 +153,18 @@ pub(in crate::server) fn given_kwargs(
     if kwargs.contains_key("chat_template") && !state.config.trust_request_chat_template {
         return Err(untrusted());
     }
+    refuse_tokenize(&kwargs)?;
     Ok(kwargs)
+}
+
+/// Rejects an argument of the Python function that fills a template, in vLLM's words. It is no
+/// variable there.
+fn refuse_tokenize(kwargs: &Map<String, Value>) -> Result<(), ApiError> {
+    if !kwargs.contains_key("tokenize") {
+        return Ok(());
+    }
+    let message = "Found unexpected chat template kwargs from request: {'tokenize'}";
+    Err(ApiError::invalid("chat_template_kwargs", message))
 }
 
 /// Adds the variables of an effort, which `place` names, to those that a request gives. The
@@ -245,6 +256,18 @@ mod tests {
         let given = json!({"enable_thinking": true, "effort": "high", "more": null});
         assert_eq!(merged(given.clone()), given);
         assert_eq!(Value::Object(with_defaults(object(given.clone()), None)), given);
+    }
+
+    /// vLLM 0.33: `resolve_chat_template_kwargs`.
+    #[test]
+    fn tokenize_is_no_variable() {
+        let refused = |kwargs: Value| {
+            let refused = refuse_tokenize(kwargs.as_object().unwrap());
+            refused.err().map(|error| error.param.unwrap())
+        };
+        assert_eq!(refused(json!({"enable_thinking": true})), None);
+        let field = Some("chat_template_kwargs".to_owned());
+        assert_eq!(refused(json!({"tokenize": false})), field);
     }
 
     /// As in vLLM.

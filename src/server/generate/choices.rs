@@ -207,6 +207,7 @@ impl Choices {
                 length_penalty,
                 include_stop_str_in_output: request.params.include_stop_str_in_output,
                 skip_special_tokens: request.params.skip_special_tokens,
+                allowed_token_ids: request.params.allowed_token_ids.clone(),
                 logprobs: request.params.logprobs,
                 prompt_logprobs: request.params.prompt_logprobs,
                 ..BeamSearchParams::new(request.params.n)

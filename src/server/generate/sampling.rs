@@ -220,7 +220,6 @@ impl SamplingFields {
             ("stop_token_ids", self.stop_token_ids.as_ref().is_some_and(|ids| !ids.is_empty())),
             ("min_tokens", self.min_tokens.is_some_and(|tokens| tokens != Int(0))),
             ("logit_bias", self.logit_bias.as_ref().is_some_and(|biases| !biases.is_empty())),
-            ("allowed_token_ids", self.allowed_token_ids.is_some()),
             ("bad_words", self.bad_words.as_ref().is_some_and(|words| !words.is_empty())),
             ("repetition_detection", self.repetition_detection.is_some()),
             ("logprob_token_ids", self.logprob_token_ids.is_some()),
@@ -417,12 +416,12 @@ mod tests {
         assert_eq!(fields(json!({"length_penalty": 2})).beam_search(), Ok(None));
         assert_eq!(search(json!({"n": 2, "temperature": 0.5, "stop": []})), Ok(Some(1.0)));
         assert_eq!(search(json!({"length_penalty": 0, "repetition_penalty": 1})), Ok(Some(0.0)));
+        assert_eq!(search(json!({"allowed_token_ids": [5]})), Ok(Some(1.0)));
         let ignored = [
             json!({"stream": true}),
             json!({"stop": "a"}),
             json!({"min_tokens": 1}),
             json!({"presence_penalty": 0.5}),
-            json!({"allowed_token_ids": [5]}),
             json!({"vllm_xargs": {"a": 1}}),
         ];
         for body in ignored {

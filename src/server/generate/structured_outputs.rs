@@ -73,9 +73,6 @@ impl StructuredOutputFields {
 
 impl ConstraintFields {
     fn output(&self) -> Result<StructuredOutput, ApiError> {
-        if self.whitespace_pattern.0 {
-            return Err(ApiError::unsupported("structured_outputs.whitespace_pattern"));
-        }
         let given = [
             self.json.as_ref().map(|json| OutputFormat::JsonSchema(text_of(json))),
             self.regex.clone().map(OutputFormat::Regex),
@@ -100,6 +97,11 @@ impl ConstraintFields {
                 ),
                 _ => too_many("structured_outputs"),
             });
+        }
+        let is_json = matches!(format, OutputFormat::JsonSchema(_) | OutputFormat::JsonObject);
+        // It is about JSON alone.
+        if self.whitespace_pattern.0 && is_json {
+            return Err(ApiError::unsupported("structured_outputs.whitespace_pattern"));
         }
         match &format {
             OutputFormat::Choice(choices) if choices.is_empty() => {
@@ -258,8 +260,12 @@ mod tests {
             let param = param(json!({ "structured_outputs": value }));
             assert_eq!(param.as_deref(), Some("structured_outputs"));
         }
-        let pattern = json!({"structured_outputs": {"json": {}, "whitespace_pattern": " "}});
-        assert_eq!(param(pattern).as_deref(), Some("structured_outputs.whitespace_pattern"));
+        for kind in [json!({"json": {}}), json!({"json_object": true})] {
+            let mut pattern = json!({ "structured_outputs": kind });
+            pattern["structured_outputs"]["whitespace_pattern"] = " ".into();
+            assert_eq!(param(pattern).as_deref(), Some("structured_outputs.whitespace_pattern"));
+        }
+        assert!(read(json!({"regex": "a+", "whitespace_pattern": " "})).is_some());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::server::http::{
     error::ApiError,
-    fields::{Int, IsSet},
+    fields::{Int, IsSet, unless_empty},
 };
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -23,9 +23,13 @@ pub(in crate::server) struct UnsupportedFields {
     guided_grammar: IsSet,
     thinking_token_budget: Option<Int>,
     watermarking: IsSet,
+    #[serde(deserialize_with = "unless_empty")]
     kv_transfer_params: IsSet,
+    #[serde(deserialize_with = "unless_empty")]
     ec_transfer_params: IsSet,
+    #[serde(deserialize_with = "unless_empty")]
     mm_processor_kwargs: IsSet,
+    #[serde(deserialize_with = "unless_empty")]
     media_io_kwargs: IsSet,
 }
 
@@ -85,6 +89,13 @@ mod tests {
             assert_eq!(param(Value::Object(body)).as_deref(), Some(field));
         }
         assert_eq!(param(json!({"audio": false, "suffix": null, "other": 1})), None);
+        // vLLM takes an empty object for none there.
+        for field in ["kv_transfer_params", "ec_transfer_params", "media_io_kwargs"] {
+            let with = |value: Value| Value::Object(Map::from_iter([(field.to_owned(), value)]));
+            assert_eq!((param(with(json!({}))), param(with(json!(null)))), (None, None));
+            assert_eq!(param(with(json!({"a": false}))).as_deref(), Some(field));
+        }
+        assert_eq!(param(json!({"guided_json": {}})).as_deref(), Some("guided_json"));
         let body = json!({"thinking_token_budget": 3}).to_string();
         let fields: UnsupportedFields = parse_object(&body).unwrap();
         assert!(fields.refuse().is_err());

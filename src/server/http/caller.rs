@@ -8,11 +8,12 @@ use axum::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{auth::Identity, error::ApiError};
+use super::{auth::Identity, error::ApiError, fields::Int};
 use crate::api::{RawMedia, RawRequest, RequestError, Tenant};
 use crate::server::state::AppState;
 
 const X_REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
+const X_VLLM_PRIORITY: HeaderName = HeaderName::from_static("x-vllm-priority");
 
 /// The facts about its client that a request carries.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,8 @@ pub(in crate::server) struct Caller {
     /// Time that the client, or the server for it, is ready to wait.
     pub(in crate::server) timeout: Option<Duration>,
     pub(in crate::server) deadline: Deadline,
+    /// The priority of its requests, in place of the one in their bodies.
+    priority: Option<i32>,
 }
 
 impl FromRequestParts<AppState> for Caller {
@@ -37,6 +40,7 @@ impl FromRequestParts<AppState> for Caller {
             cache_scope: identity.and_then(|identity| identity.cache_scope),
             timeout,
             deadline: Deadline::after(timeout),
+            priority: priority(&parts.headers)?,
         })
     }
 }
@@ -47,8 +51,8 @@ impl Caller {
         Self { deadline: Deadline::after(self.timeout), ..self }
     }
 
-    /// Returns `request` as this client's: with its tenant, its timeout, and its scope of cached
-    /// prefixes. Every request that is submitted for a client goes through here.
+    /// Returns `request` as this client's: with its tenant, its timeout, its priority, and its
+    /// scope of cached prefixes. Every request that is submitted for a client goes through here.
     pub(in crate::server) fn own(&self, request: RawRequest) -> RawRequest {
         let cache_salt = match self.cache_scope {
             // A client's own salt has no slash, so no client can forge another's.
@@ -61,7 +65,9 @@ impl Caller {
             Some(scope) => scoped(&request.media, scope),
             None => request.media,
         };
-        RawRequest { media, tenant: self.tenant, timeout: self.timeout, cache_salt, ..request }
+        let priority = self.priority.unwrap_or(request.priority);
+        let (tenant, timeout) = (self.tenant, self.timeout);
+        RawRequest { media, tenant, timeout, priority, cache_salt, ..request }
     }
 }
 
@@ -109,6 +115,17 @@ fn timeout(headers: &HeaderMap, limit_secs: Option<f64>) -> Result<Option<Durati
     Ok(duration(limit_secs.map_or(asked, |limit| limit.min(asked))))
 }
 
+/// Returns the priority that the header has. It goes before the field of the body, as in vLLM.
+fn priority(headers: &HeaderMap) -> Result<Option<i32>, ApiError> {
+    let Some(value) = headers.get(&X_VLLM_PRIORITY) else { return Ok(None) };
+    let asked = value.to_str().ok().and_then(|text| text.trim().parse::<i64>().ok());
+    let Some(asked) = asked else {
+        let message = "X-Vllm-Priority must be an integer";
+        return Err(ApiError::invalid(X_VLLM_PRIORITY.as_str(), message));
+    };
+    Int(asked).cast(X_VLLM_PRIORITY.as_str(), "a 32-bit integer").map(Some)
+}
+
 /// Returns `None` for more seconds than a [`Duration`] holds.
 fn duration(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
@@ -144,11 +161,32 @@ mod tests {
         }
     }
 
+    /// vLLM 0.33: `_get_priority` of `GenerateBaseServing`.
+    #[test]
+    fn a_priority_of_the_header_goes_before_that_of_the_body() {
+        let of = |value: &str| {
+            let headers = HeaderMap::from_iter([(X_VLLM_PRIORITY, value.parse().unwrap())]);
+            priority(&headers).map_err(|error| error.param)
+        };
+        assert_eq!(priority(&HeaderMap::new()), Ok(None));
+        assert_eq!((of("-10"), of(" 7 "), of("0")), (Ok(Some(-10)), Ok(Some(7)), Ok(Some(0))));
+        for wrong in ["", "high", "1.5", "3000000000"] {
+            assert_eq!(of(wrong), Err(Some("x-vllm-priority".to_owned())), "{wrong}");
+        }
+        let owned = |priority| {
+            let (timeout, deadline) = (None, Deadline::default());
+            let caller = Caller { tenant: None, cache_scope: None, timeout, deadline, priority };
+            let request = RawRequest::new(Prompt::Tokens(vec![1]));
+            caller.own(RawRequest { priority: 5, ..request }).priority
+        };
+        assert_eq!([owned(None), owned(Some(-10)), owned(Some(0))], [5, -10, 0]);
+    }
+
     #[test]
     fn a_scope_precedes_every_salt_of_a_client() {
         let salted = |cache_scope, salt: Option<&str>| {
             let (tenant, timeout, deadline) = (Some(Tenant(3)), None, Deadline::default());
-            let caller = Caller { tenant, cache_scope, timeout, deadline };
+            let caller = Caller { tenant, cache_scope, timeout, deadline, priority: None };
             let request = RawRequest::new(Prompt::Tokens(vec![1]));
             let owned = caller.own(RawRequest { cache_salt: salt.map(str::to_owned), ..request });
             assert_eq!(owned.tenant, Some(Tenant(3)));

@@ -221,7 +221,16 @@ impl<'de> Deserialize<'de> for Strings {
     }
 }
 
-struct IsSetVisitor;
+/// Reads a field for which an empty object asks for nothing.
+pub(in crate::server) fn unless_empty<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<IsSet, D::Error> {
+    from.deserialize_any(IsSetVisitor { counts_empty_objects: false })
+}
+
+struct IsSetVisitor {
+    counts_empty_objects: bool,
+}
 
 impl<'de> Visitor<'de> for IsSetVisitor {
     type Value = IsSet;
@@ -263,14 +272,17 @@ impl<'de> Visitor<'de> for IsSetVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<IsSet, A::Error> {
-        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(IsSet(true))
+        let mut is_set = self.counts_empty_objects;
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            is_set = true;
+        }
+        Ok(IsSet(is_set))
     }
 }
 
 impl<'de> Deserialize<'de> for IsSet {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(IsSetVisitor)
+        from.deserialize_any(IsSetVisitor { counts_empty_objects: true })
     }
 }
 

@@ -60,7 +60,8 @@ impl Conversation {
         for (index, message) in messages.iter().enumerate() {
             let place = format!("body.messages.{index}");
             let role = match string(message, &place, "role")? {
-                "user" => Role::User,
+                // Claude Code has names of its own, which vLLM takes as well.
+                "user" | "ctx" | "msg" => Role::User,
                 "assistant" => Role::Assistant,
                 "system" => Role::System,
                 _ => {
@@ -85,6 +86,29 @@ impl Conversation {
     /// Returns whether the answer continues the last message, instead of beginning one.
     pub(super) fn goes_on(&self) -> bool {
         self.messages.last().is_some_and(|last| last.role == Role::Assistant)
+    }
+
+    /// Returns the conversation with all system messages as one, at the beginning. Neighbours that
+    /// were apart become one message.
+    pub(super) fn with_one_system(self) -> Self {
+        let is_system = |message: &Message| message.role == Role::System;
+        let (systems, others): (Vec<_>, Vec<_>) = self.messages.into_iter().partition(is_system);
+        let parts: Vec<Value> = systems.into_iter().flat_map(|system| system.parts).collect();
+        let mut messages = Vec::with_capacity(1 + others.len());
+        if !parts.is_empty() {
+            messages.push(Message { parts, ..Message::new(Role::System) });
+        }
+        for message in others {
+            match messages.last_mut() {
+                Some(last) if last.role == message.role && message.role != Role::Tool => {
+                    last.parts.extend(message.parts);
+                    last.reasoning.extend(message.reasoning);
+                    last.tool_calls.extend(message.tool_calls);
+                }
+                _ => messages.push(message),
+            }
+        }
+        Self { messages, ends_in_text: self.ends_in_text }
     }
 
     /// Returns the messages as JSON.

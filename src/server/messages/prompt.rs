@@ -13,7 +13,7 @@ use crate::api::{ChatPrompt, OutputFormat, RawRequest, SamplingParams, Structure
 use crate::{
     config::LimitSettings,
     server::{
-        chat::with_default_kwargs,
+        chat::{given_kwargs, with_default_kwargs},
         http::{error::ApiError, limits::at_most},
         media::MediaParts,
         memory::RequestMemory,
@@ -36,6 +36,8 @@ pub(in crate::server) struct PromptFields {
     output_config: Option<OutputConfig>,
     /// The older name of `output_config.format`.
     output_format: Option<FormatField>,
+    /// vLLM's variables of the chat template. They go before those of `thinking` and of the effort.
+    chat_template_kwargs: Option<Map<String, Value>>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
@@ -92,8 +94,10 @@ impl PromptFields {
         params: SamplingParams,
         max_tokens: Option<u32>,
     ) -> Result<(RawRequest, TurnStyle), ApiError> {
+        given_kwargs(self.chat_template_kwargs.as_ref(), state)?;
         let mut media = state.media_parts(self.model.as_deref().unwrap_or_default());
-        let mut turn = TurnRequest { params, max_tokens, ..self.turn(&mut media)? };
+        let turn = self.turn(&mut media, state.engine.template_may_reject())?;
+        let mut turn = TurnRequest { params, max_tokens, ..turn };
         let kwargs = std::mem::take(&mut turn.chat.chat_template_kwargs);
         turn.chat.chat_template_kwargs = with_default_kwargs(kwargs, state);
         let (request, style) = self.plan_turn(state, turn)?;
@@ -127,7 +131,9 @@ impl PromptFields {
         }
     }
 
-    fn turn(&self, media: &mut MediaParts<'_>) -> Result<TurnRequest, ApiError> {
+    /// Reads the request. Templates that may reject messages get `one_system` message at most, at
+    /// the beginning. Others keep each in its place, so that earlier turns stay in the cache.
+    fn turn(&self, media: &mut MediaParts<'_>, one_system: bool) -> Result<TurnRequest, ApiError> {
         let Some(messages) = &self.messages else {
             return Err(ApiError::validation("body.messages", "Field required"));
         };
@@ -137,10 +143,15 @@ impl PromptFields {
         let thinking = Thinking::read(self.thinking.as_ref())?;
         let conversation = Conversation::read(self.system.as_ref(), messages, media)?;
         let goes_on = conversation.goes_on();
+        let conversation = match one_system {
+            true => conversation.with_one_system(),
+            false => conversation,
+        };
         let mut chat_template_kwargs = thinking.template_kwargs();
         if let Some(effort) = self.effort()? {
             chat_template_kwargs.insert("reasoning_effort".to_owned(), Value::from(effort));
         }
+        chat_template_kwargs.extend(self.chat_template_kwargs.clone().unwrap_or_default());
         Ok(TurnRequest {
             chat: ChatPrompt {
                 messages: conversation.into_messages(),
@@ -208,7 +219,7 @@ mod tests {
         let fields: PromptFields = parse_object(&body.to_string()).unwrap();
         let model = AskedModel { name: "tiny", serves_text_alone: false };
         let mut media = MediaParts::new(model, None);
-        fields.turn(&mut media).map_err(|error| error.param.unwrap())
+        fields.turn(&mut media, false).map_err(|error| error.param.unwrap())
     }
 
     #[test]
@@ -249,6 +260,18 @@ mod tests {
         assert_eq!(turn.chat.chat_template_kwargs["reasoning_effort"], "low");
         let format = OutputFormat::JsonSchema(schema.to_string()).into();
         assert_eq!(turn.format, Some(format));
+    }
+
+    /// vLLM 0.33: `AnthropicServingMessages` hands them to the chat's request.
+    #[test]
+    fn variables_of_the_template_are_passed_on() {
+        let turn = turn(json!({
+            "thinking": {"type": "adaptive"},
+            "chat_template_kwargs": {"enable_thinking": false, "style": "short"},
+        }));
+        let kwargs = turn.unwrap().chat.chat_template_kwargs;
+        let expected = json!({"enable_thinking": false, "thinking": true, "style": "short"});
+        assert_eq!(Value::Object(kwargs), expected);
     }
 
     #[test]

@@ -16,28 +16,33 @@ use crate::serving::Served;
 const PROMPT: [u32; 4] = [11, 22, 33, 44];
 
 /// Returns the likeliest next tokens with their log-probabilities, read from a plain completion.
-async fn next(served: &Served, tokens: &[u32], count: usize) -> Vec<(u32, f64)> {
-    let body = json!({
+/// Those `allowed` are read instead, if there are any.
+async fn next(served: &Served, tokens: &[u32], count: usize, allowed: &[u32]) -> Vec<(u32, f64)> {
+    let mut body = json!({
         "prompt": tokens, "max_tokens": 1, "temperature": 0, "logprobs": count,
         "ignore_eos": true, "return_tokens_as_token_ids": true,
     });
+    if !allowed.is_empty() {
+        body["logprob_token_ids"] = json!(allowed);
+    }
     let answer = ask(served, "/v1/completions", body).await;
     let top = answer["choices"][0]["logprobs"]["top_logprobs"][0].as_object().unwrap().clone();
     let parse = |(name, logprob): (&String, &Value)| {
         (name.strip_prefix("token_id:").unwrap().parse().unwrap(), logprob.as_f64().unwrap())
     };
-    let mut next: Vec<_> = top.iter().map(parse).collect();
+    let mut next: Vec<(u32, f64)> = top.iter().map(parse).collect();
+    next.retain(|(token, _)| allowed.is_empty() || allowed.contains(token));
     next.sort_by(|a, b| b.1.total_cmp(&a.1));
     next
 }
 
-async fn by_hand(served: &Served, width: usize, steps: usize) -> Vec<Vec<u32>> {
+async fn by_hand(served: &Served, width: usize, steps: usize, allowed: &[u32]) -> Vec<Vec<u32>> {
     let mut beams = vec![(Vec::new(), 0.0)];
     for _ in 0..steps {
         let mut candidates = Vec::new();
         for (tokens, cum) in &beams {
             let whole = [&PROMPT, tokens.as_slice()].concat();
-            for (token, logprob) in next(served, &whole, 2 * width).await {
+            for (token, logprob) in next(served, &whole, 2 * width, allowed).await {
                 candidates.push(([tokens.as_slice(), &[token]].concat(), cum + logprob));
             }
         }
@@ -61,7 +66,7 @@ async fn it_finds_the_results_of_a_search_by_hand() {
         "ignore_eos": true, "return_token_ids": true, "logprobs": 2, "temperature": 0,
     });
     let answer = ask(&served, "/v1/completions", body).await;
-    let expected = by_hand(&served, 3, 5).await;
+    let expected = by_hand(&served, 3, 5, &[]).await;
     assert_eq!(token_ids(&answer), [expected.clone(), expected].concat(), "for both prompts");
     let usage = json!({
         "prompt_tokens": 8, "completion_tokens": 30, "total_tokens": 38,
@@ -79,6 +84,27 @@ async fn it_finds_the_results_of_a_search_by_hand() {
     let answer = ask(&served, "/v1/chat/completions", chat).await;
     assert_eq!(answer["choices"].as_array().unwrap().len(), 2);
     assert_eq!(answer["usage"]["completion_tokens"], 6);
+    served.stop().await;
+}
+
+/// As in vLLM, a search keeps to the allowed tokens, with the model's own log-probabilities.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_keeps_to_the_allowed_tokens() {
+    let served = serve(ServerConfig::default()).await;
+    let allowed = [5, 17, 29, 41, 53, 65, 77];
+    let body = json!({
+        "prompt": PROMPT, "use_beam_search": true, "n": 2, "max_tokens": 4, "ignore_eos": true,
+        "return_token_ids": true, "allowed_token_ids": allowed, "logprobs": 1,
+    });
+    let answer = ask(&served, "/v1/completions", body).await;
+    assert_eq!(token_ids(&answer), by_hand(&served, 2, 4, &allowed).await);
+    let top = &answer["choices"][0]["logprobs"]["top_logprobs"][0];
+    assert!(top.as_object().unwrap().len() <= 2, "{top}");
+    for wrong in [json!([]), json!(vec![5; 129])] {
+        let body = json!({"prompt": PROMPT, "use_beam_search": true, "allowed_token_ids": wrong});
+        let (status, error) = post(&served, "/v1/completions", body).await;
+        assert_eq!((status, &error["error"]["param"]), (400, &json!("allowed_token_ids")));
+    }
     served.stop().await;
 }
 

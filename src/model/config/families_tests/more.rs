@@ -34,6 +34,10 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             honoured("attention_chunk_size", json!(null)),
             honoured("layer_types", json!(["full_attention", "chunked_attention"])),
             honoured("attn_temperature_tuning", json!(false)),
+            // vLLM takes the truth of the number, as the first checkpoints have 4.
+            honoured("attn_temperature_tuning", json!(0)),
+            unchanged("attn_temperature_tuning", json!(4)),
+            refused("attn_temperature_tuning", json!("yes")),
             honoured("floor_scale", json!(9)),
             honoured("attn_scale", json!(0.5)),
             honoured("attention_bias", json!(true)),
@@ -286,6 +290,13 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
         "ExaoneMoe" => vec![
             honoured("sliding_window", json!(null)),
             honoured("sliding_window_pattern", json!(2)),
+            // vLLM's class reads these lists.
+            honoured("sliding_windows", json!([9, 4_096])),
+            unchanged("sliding_windows", json!([4_096, 4_096])),
+            unchanged("swiglu_limits", json!([0, 0.0])),
+            refused("sliding_windows", json!([9])),
+            refused("sliding_windows", json!([9, 0])),
+            refused("swiglu_limits", json!([0, 7.0])),
             honoured("first_k_dense_replace", json!(0)),
             honoured("mlp_layer_types", json!(["sparse", "dense"])),
             honoured("num_experts", json!(16)),

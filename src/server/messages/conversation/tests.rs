@@ -53,6 +53,32 @@ fn the_system_prompt_goes_first() {
     assert_eq!(read(Value::Null, user()).unwrap().into_messages().len(), 1);
 }
 
+/// vLLM 0.33: `AnthropicServingMessages._convert_system_message`, and the roles of
+/// `AnthropicMessage`, which Claude Code sends.
+#[test]
+fn system_messages_become_one_for_templates_that_reject_others() {
+    let messages = json!([
+        {"role": "ctx", "content": "a"},
+        {"role": "system", "content": "c"},
+        {"role": "msg", "content": "d"},
+        {"role": "assistant", "content": "e"},
+        {"role": "system", "content": [{"type": "text", "text": "f"}]},
+    ]);
+    let part = |text: &str| json!({"type": "text", "text": text});
+    let conversation = read(json!("b"), messages).unwrap();
+    assert!(!conversation.goes_on());
+    let one = Value::from(conversation.with_one_system().into_messages());
+    let expected = json!([
+        {"role": "system", "content": [part("b"), part("c"), part("f")]},
+        {"role": "user", "content": [part("a"), part("d")]},
+        {"role": "assistant", "content": "e"},
+    ]);
+    assert_eq!(one, expected);
+    let plain = json!([{"role": "user", "content": "a"}]);
+    let same = read(Value::Null, plain.clone()).unwrap().with_one_system();
+    assert_eq!(Value::from(same.into_messages()), plain);
+}
+
 #[test]
 fn neighbours_of_one_role_are_one_message() {
     let messages = json!([
