@@ -32,7 +32,8 @@ from safetensors.torch import save_file as save_torch_file
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from vocabularies import BPE_VOCAB, OUT, finish, make_bpe_tokenizers, make_sentencepiece_tokenizer
-from vocabularies import make_gemma4_tokenizer, make_kimi_tokenizer, qwen_tokenizer, record
+from vocabularies import make_gemma4_tokenizer, make_kimi_tokenizer, make_roberta_tokenizer
+from vocabularies import qwen_tokenizer, record
 
 rng = np.random.default_rng(5)
 
@@ -458,6 +459,7 @@ if __name__ == "__main__":
     make_parts()
     make_bpe_tokenizers()
     make_kimi_tokenizer()
+    make_roberta_tokenizer()
     make_sentencepiece_tokenizer()
     make_gemma4_tokenizer()
     size = sum(path.stat().st_size for path in OUT.rglob("*") if path.is_file())

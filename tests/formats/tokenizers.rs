@@ -55,6 +55,7 @@ byte_level! {
     jais2: "jais-2",
     exaone_moe: "exaone-moe",
     gemma4: "gemma4",
+    roberta: "roberta-bpe",
 }
 
 #[test]

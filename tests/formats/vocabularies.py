@@ -14,6 +14,7 @@ from tokenizers import pre_tokenizers, processors, trainers
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 from transformers.models.gemma.tokenization_gemma import GemmaTokenizer
 from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
+from transformers.models.roberta.tokenization_roberta import RobertaTokenizer
 
 OUT = Path(__file__).parent / "fixtures"
 sys.path.insert(0, str(Path(__file__).parent.parent / "fidelity"))
@@ -204,6 +205,29 @@ def make_bpe_tokenizers():
             )
         reference.decoder = decoders.ByteLevel()
         record(pre, lambda text: reference.encode(text).ids)
+
+
+def make_roberta_tokenizer():
+    """Records the ids of transformers' class of RoBERTa's tokenizers. The keys are those that
+    llama.cpp's converter writes for it."""
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocab, merges = train_bpe(BPE_VOCAB - len(special))
+    tokens = special + sorted(vocab, key=vocab.get)
+    types = [gguf.TokenType.CONTROL] * len(special) + [gguf.TokenType.NORMAL] * len(vocab)
+    writer = tokenizer_file("roberta-bpe")
+    write_bpe(writer, tokens, types, merges, "roberta-bpe")
+    writer.add_bos_token_id(0)
+    writer.add_pad_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_sep_token_id(2)
+    writer.add_unk_token_id(3)
+    writer.add_mask_token_id(4)
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(True)
+    writer.add_add_sep_token(True)
+    finish(writer)
+    reference = RobertaTokenizer({token: id for id, token in enumerate(tokens)}, merges)
+    record("roberta-bpe", lambda text: reference(text)["input_ids"])
 
 
 def make_kimi_tokenizer():

@@ -100,6 +100,7 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
             "gigachat",
             "mellum",
             "a.x-4.0",
+            "roberta-bpe",
         ],
         expressions: &[GPT2],
         ..PLAIN
