@@ -4,8 +4,7 @@
 //! read `layer_norm_eps`.
 
 use super::{
-    Bias, ConfigError, Defaults, Family, Fields, MlpRule, ModelConfig, WeightNames,
-    gemma, opt,
+    Bias, ConfigError, Defaults, Family, Fields, MlpRule, ModelConfig, WeightNames, gemma, opt,
 };
 
 pub(super) const FAMILY: Family = Family {
