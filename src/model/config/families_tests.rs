@@ -61,6 +61,7 @@ fn rows(architecture: &str) -> Vec<Row> {
                 honoured("apply_residual_connection_post_layernorm", json!(true)),
             ];
             rows.extend([honoured("n_layer", json!(3)), honoured("n_head", json!(8))]);
+            rows.push(unchanged("activation_function", json!("relu")));
             rows
         }
         "Cohere" => vec![
@@ -160,6 +161,7 @@ fn rows(architecture: &str) -> Vec<Row> {
             refused("attn_config", json!({ "prefix_lm": true })),
             refused("attn_config", json!({ "qk_ln": true })),
             refused("attn_config", json!({ "attn_type": "multiquery_attention" })),
+            unchanged("activation_function", json!("relu")),
             unchanged("no_bias", json!(false)),
             refused("expansion_ratio", json!(2)),
             refused("logit_scale", json!("inv_sqrt_d_model")),
@@ -175,15 +177,6 @@ fn rows(architecture: &str) -> Vec<Row> {
         "Olmo3" => vec![
             honoured("sliding_window", json!(9)),
             honoured("layer_types", json!(["full_attention", "sliding_attention"])),
-        ],
-        "OPT" => vec![
-            honoured("ffn_dim", json!(99)),
-            honoured("enable_bias", json!(false)),
-            honoured("activation_function", json!("gelu")),
-            honoured("do_layer_norm_before", json!(false)),
-            honoured("word_embed_proj_dim", json!(8)),
-            honoured("_remove_final_layer_norm", json!(true)),
-            honoured("layer_norm_elementwise_affine", json!(false)),
         ],
         "Phi3" => vec![
             honoured("sliding_window", json!(9)),

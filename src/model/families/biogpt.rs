@@ -4,8 +4,7 @@
 //! read `layer_norm_eps`.
 
 use super::{
-    Bias, ConfigError, Defaults, Family, Fields, MlpRule, ModelConfig, NormRule, WeightNames,
-    gemma, opt,
+    Bias, ConfigError, Defaults, Family, Fields, MlpRule, ModelConfig, WeightNames, gemma, opt,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -21,7 +20,6 @@ pub(super) const FAMILY: Family = Family {
     qkv_bias: Bias::Always,
     o_bias: Bias::Always,
     mlp_bias: Bias::Always,
-    norm: NormRule { eps: "", ..opt::FAMILY.norm },
     mlp: MlpRule { is_gated: false, field: "hidden_act", activation: "gelu" },
     names: WeightNames {
         embed_tokens: "biogpt.embed_tokens",

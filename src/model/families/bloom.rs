@@ -24,7 +24,8 @@ pub(super) const FAMILY: Family = Family {
     mlp_bias: Bias::Always,
     norm: NormRule { kind: NormKind::Layer { has_bias: true }, eps: "layer_norm_epsilon" },
     positions: PositionRule::None,
-    mlp: MlpRule { is_gated: false, field: "activation_function", activation: "gelu_new" },
+    // The class has no field for it.
+    mlp: MlpRule { is_gated: false, field: "", activation: "gelu_new" },
     names: WeightNames {
         embed_tokens: "transformer.word_embeddings",
         embed_norm: "transformer.word_embeddings_layernorm",

@@ -23,7 +23,8 @@ pub(super) const FAMILY: Family = Family {
     mlp_bias: Bias::Never,
     norm: NormRule { kind: NormKind::Layer { has_bias: false }, eps: "layer_norm_epsilon" },
     positions: PositionRule::None,
-    mlp: MlpRule { is_gated: false, field: "activation_function", activation: "gelu" },
+    // The class has no field for it.
+    mlp: MlpRule { is_gated: false, field: "", activation: "gelu" },
     names: WeightNames {
         embed_tokens: "transformer.wte",
         layer: "transformer.blocks",

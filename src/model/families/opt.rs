@@ -25,7 +25,8 @@ pub(super) const FAMILY: Family = Family {
     qkv_bias: Bias::UnlessUnset("enable_bias"),
     o_bias: Bias::UnlessUnset("enable_bias"),
     mlp_bias: Bias::UnlessUnset("enable_bias"),
-    norm: NormRule { kind: NormKind::Layer { has_bias: true }, eps: "layer_norm_eps" },
+    // HF's class has a constant, and no field.
+    norm: NormRule { kind: NormKind::Layer { has_bias: true }, eps: "" },
     positions: PositionRule::None,
     mlp: MlpRule { is_gated: false, field: "activation_function", activation: "relu" },
     names: WeightNames {

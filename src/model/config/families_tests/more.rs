@@ -9,6 +9,16 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
     let honoured = |field, value| (field, value, Honoured);
     let refused = |field, value| (field, value, Refused);
     Some(match name {
+        "OPT" => vec![
+            honoured("ffn_dim", json!(99)),
+            honoured("enable_bias", json!(false)),
+            honoured("activation_function", json!("gelu")),
+            honoured("do_layer_norm_before", json!(false)),
+            honoured("word_embed_proj_dim", json!(8)),
+            honoured("_remove_final_layer_norm", json!(true)),
+            honoured("layer_norm_elementwise_affine", json!(false)),
+            unchanged("layer_norm_eps", json!(0.5)),
+        ],
         "GptOss" => vec![
             honoured("num_local_experts", json!(9)),
             honoured("num_experts_per_tok", json!(3)),
