@@ -396,7 +396,13 @@ impl<'a> WeightLoader<'a> {
     /// Counts tensors as packed, and their bytes in the checkpoint.
     pub(super) fn count(&mut self, tensors: usize, bytes: u64) {
         self.progress.tensors += tensors;
-        self.progress.bytes += bytes;
+        let bytes = self.progress.bytes + bytes;
+        self.progress.bytes = match self.progress.bytes_total {
+            // The total of dummy weights is not known.
+            0 => bytes,
+            // A matrix with an adapter is larger than what its file holds.
+            total => bytes.min(total),
+        };
         (self.report)(self.progress);
     }
 

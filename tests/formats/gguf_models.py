@@ -13,6 +13,7 @@ import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from make_models import MODELS, SMALL, randomize, rope, scaled_scores, small  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
 from transformers import LlamaConfig, Qwen2VLConfig, Qwen3VLConfig, Qwen3VLMoeConfig  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
@@ -23,6 +24,16 @@ VOCAB = 96
 def same_scores(factor):
     """Returns a YaRN with one factor for rotations and scores: the format has no more."""
     return dict(rope_parameters=scaled_scores(factor, factor)["rope_parameters"])
+
+
+def turn_experts(folder):
+    """Stores matrices of experts as the published models have them, `[experts, in, out]`."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        if tensors[name].ndim == 3:
+            tensors[name] = tensors[name].transpose(1, 2).contiguous()
+    save_file(tensors, path, metadata=dict(format="pt"))
 
 
 def with_images(config, sections, **changes):
@@ -41,7 +52,7 @@ MODELS["qwen2_vl"] = with_images(Qwen2VLConfig, [1, 2, 1])
 MODELS["qwen3_vl"] = with_images(Qwen3VLConfig, [1, 2, 1])
 MODELS["qwen3_vl_moe"] = with_images(
     Qwen3VLMoeConfig, [1, 2, 1], num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64
-)
+) | dict(rewrite=turn_experts)
 # transformers has no class for it, and its code is Llama's.
 MODELS["xverse"] = small(LlamaConfig, num_key_value_heads=4)
 CLASSES = {"xverse": "XverseForCausalLM"}
@@ -278,7 +289,7 @@ def tiny_model(name, changes):
     model = auto.from_config(config, dtype=torch.float32).eval()
     randomize(model, 0)
     transposed = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, Conv1D)}
-    if config.model_type in ("gpt_oss", "llama4_text", "qwen3_vl_moe"):
+    if config.model_type in ("gpt_oss", "llama4_text"):
         names = (key for key, _ in model.named_parameters())
         transposed |= {key for key in names if key.endswith(("gate_up_proj", "down_proj"))}
     for key, parameter in model.named_parameters():

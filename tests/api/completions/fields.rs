@@ -83,8 +83,8 @@ async fn unsupported_fields_are_named() {
         ("suffix", json!("x")),
         ("prompt_embeds", json!("x")),
         ("watermarking", json!({"key": 1})),
-        ("kv_transfer_params", json!({})),
-        ("ec_transfer_params", json!({})),
+        ("kv_transfer_params", json!({"x": 1})),
+        ("ec_transfer_params", json!({"x": 1})),
         ("vllm_xargs", json!({"rule": 1})),
     ];
     for (field, value) in fields {
