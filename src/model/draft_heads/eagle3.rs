@@ -32,7 +32,7 @@ use super::parts::{
 use super::{HeadInput, HeadRows, Loaded};
 use crate::model::config::{Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
-use crate::model::families::{llama, qwen3};
+use crate::model::families::{QWEN3, llama};
 use crate::model::layers::rotary::RotaryTables;
 use crate::model::layers::{Attention, FeedForwardLayer, LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
@@ -151,7 +151,7 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let forms = [(&llama::FAMILY, OF_LLAMA), (&qwen3::FAMILY, OF_QWEN3)];
+    let forms = [(&llama::FAMILY, OF_LLAMA), (&QWEN3, OF_QWEN3)];
     let config = config_of(source, target, &forms)?;
     // A head may be narrower than its model. It has tables of its own then.
     let model_width = size(source, "target_hidden_size")?.unwrap_or(config.hidden_size);

@@ -89,7 +89,7 @@ mod phi3;
 mod phimoe;
 mod qwen2;
 mod qwen2_moe;
-pub(super) mod qwen3;
+mod qwen3;
 mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;
@@ -123,6 +123,9 @@ use super::family::{
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
 pub(super) use wrappers::WRAPPERS;
+
+/// Qwen3, whose layers some heads have that guess tokens.
+pub(super) const QWEN3: Family = qwen3::FAMILY;
 
 /// The families of this crate.
 pub(super) const FAMILIES: &[&Family] = &[

@@ -5,7 +5,7 @@
 
 use super::{Bias, Defaults, Family, WindowRule, llama};
 
-pub(in crate::model) const FAMILY: Family = Family {
+pub(super) const FAMILY: Family = Family {
     architecture: "Qwen3ForCausalLM",
     model_type: "qwen3",
     models: "Qwen3",
