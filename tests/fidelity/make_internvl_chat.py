@@ -242,14 +242,17 @@ def build(name, text, vision, fields):
         config, dtype=torch.float32, attn_implementation="eager"
     )
     randomize(model, seed=sum(name.encode()))
-    model.to(torch.bfloat16)
+    # The frequencies of rotations are no parameters, and stay whole.
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16).float()
     weights = authors_weights(model, text["model_type"] == "llama")
+    weights = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
     save_file(weights, folder / "model.safetensors", metadata=dict(format="pt"))
     whole = json.dumps(authors_config(name, text, vision, fields), indent=2, sort_keys=True)
     (folder / "config.json").write_text(whole + "\n")
     words = tokenizer()
     words.save_pretrained(folder)
-    model.to(torch.float32).eval()
+    model.eval()
     limits = (fields["min_dynamic_patch"], fields["max_dynamic_patch"])
     limits = limits if fields["dynamic_image_size"] else (1, 1)
     processor = Tiles(vision["image_size"], *limits, fields["use_thumbnail"])
