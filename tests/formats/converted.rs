@@ -104,6 +104,7 @@ models! {
     mellum: "mellum",
     minicpm: "minicpm",
     minicpm3: "minicpm3",
+    minimax: "minimax",
     minimax_m2_partial: "minimax_m2-partial",
     ministral3: "ministral3",
     mixtral: "mixtral",

@@ -13,6 +13,7 @@ import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from make_models import MODELS, SMALL, randomize, rope, scaled_scores, small  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
 from transformers import LlamaConfig, Qwen2VLConfig, Qwen3VLConfig, Qwen3VLMoeConfig  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
@@ -44,7 +45,18 @@ MODELS["qwen3_vl_moe"] = with_images(
 )
 # transformers has no class for it, and its code is Llama's.
 MODELS["xverse"] = small(LlamaConfig, num_key_value_heads=4)
-CLASSES = {"xverse": "XverseForCausalLM"}
+CLASSES = {"minimax": "MiniMaxText01ForCausalLM", "xverse": "XverseForCausalLM"}
+
+
+def without_tables(folder):
+    """Removes the tables of decays, which published checkpoints do not have."""
+    path = folder / "model.safetensors"
+    tables = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
+    tensors = load_file(path)
+    save_file({key: tensor for key, tensor in tensors.items() if not key.endswith(tables)}, path)
+
+
+MODELS["minimax"]["rewrite"] = without_tables
 
 # The converter wants a multiple of 64 elements in the heads of Mamba.
 SMALL_HEADS = dict(mamba_num_heads=8, mamba_head_dim=8)
@@ -176,6 +188,19 @@ CASES = {
     ),
     "mamba": dict(),
     "mamba2": dict(),
+    # The format has one factor of the stream, and llama.cpp has attention in every eighth layer.
+    "minimax": dict(
+        intermediate_size=32,
+        num_local_experts=3,
+        num_hidden_layers=9,
+        layer_types=["linear_attention"] * 7 + ["full_attention", "linear_attention"],
+        full_attn_alpha_factor=1.5,
+        full_attn_beta_factor=1.0,
+        linear_attn_alpha_factor=1.5,
+        linear_attn_beta_factor=1.0,
+        mlp_alpha_factor=1.5,
+        mlp_beta_factor=1.0,
+    ),
     "minimax_m2-partial": dict(intermediate_size=32, hidden_act="silu", rotary_dim=4),
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),

@@ -41,10 +41,9 @@ use crate::model::family::Family;
 const ARCHITECTURE: &str = "general.architecture";
 
 /// The architectures of models that are read from a folder alone, each with the reason.
-const OF_FOLDERS: [(&str, &str); 4] = [
+const OF_FOLDERS: [(&str, &str); 3] = [
     ("gemma-embedding", "the layers behind its pooling are not in all files"),
     ("jina-bert-v3", "the matrices of its tasks are not in the file"),
-    ("minimax-01", "its lightning attention is not read"),
     ("nomic-bert-moe", "the biases of its experts are not in the file"),
 ];
 

@@ -92,6 +92,10 @@ const NAMES: WeightNames = WeightNames {
 
 /// The names of mixers that carry a state, of indexers, and of the decoders of Gemma 3n and 4.
 const RENAMED: &[(&str, &str)] = &[
+    ("self_attn.qkv_proj", "attn_qkv"),
+    ("self_attn.norm", "attn_norm_2"),
+    ("self_attn.output_gate", "attn_gate"),
+    ("self_attn.out_proj", "attn_output"),
     ("conv.conv", "shortconv.conv"),
     ("conv.in_proj", "shortconv.in_proj"),
     ("conv.out_proj", "shortconv.out_proj"),
@@ -208,7 +212,8 @@ impl Layout {
         if file.tensors().any(|(name, _)| is_bias(name)) {
             names.moe.correction_bias = "exp_probs_b";
         }
-        if has("attn_norm_2", "weight") {
+        // MiniMax-Text-01 has the name for a norm of lightning attention.
+        if has("attn_norm_2", "weight") && !has("ffn_norm", "weight") {
             names.norms.before_attention = Some("attn_norm_2");
             names.norms.before_mlp = Some("attn_norm");
         }
