@@ -188,7 +188,7 @@ def convert_text(name):
 # Encoders of tests/fidelity/encoders, and the folder of their files.
 ENCODERS = [
     "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
-    "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean",
+    "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean", "gemma3-published",
 ]
 OUT_OF_ENCODERS = HERE / "converted_encoders"
 
@@ -211,8 +211,12 @@ def convert_encoder(name):
     converter.get_vocab_base_pre = lambda self, tokenizer: "default"
     out = OUT_OF_ENCODERS / f"{name}.gguf"
     with torch.inference_mode():
-        kind = gguf.LlamaFileType.ALL_F32
-        converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+        kinds = gguf.LlamaFileType
+        kind = kinds.MOSTLY_BF16 if name == "gemma3-published" else kinds.ALL_F32
+        options = dict(eager=True, model_name=name, hparams=hparams)
+        # The option changes the models that have such modules alone.
+        options["sentence_transformers_dense_modules"] = True
+        converter(folder, kind, out, **options).write()
     print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
 
 

@@ -478,3 +478,18 @@ fn an_architecture_of_folders_alone_is_refused_with_the_reason() {
     assert!(error.contains("`general.architecture` is \"jina-bert-v3\""), "{error}");
     assert!(error.contains("the matrices of its tasks are not in the file"), "{error}");
 }
+
+/// Vectors would be others than those of the model.
+#[test]
+fn a_file_of_embedding_gemma_without_the_layers_behind_its_pooling_is_refused() {
+    let path = Path::new("tests/formats/converted_encoders/gemma3-published.gguf");
+    let mut file = fs::read(path).unwrap();
+    rename(&mut file, "dense_2.weight", "dense_4.weight");
+    rename(&mut file, "dense_3.weight", "dense_5.weight");
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("gemma.gguf");
+    fs::write(&path, file).unwrap();
+    let error = ModelConfig::of_model(&path, None).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("`dense_2.weight` and `dense_3.weight` are missing"), "{error}");
+    assert!(error.contains("--sentence-transformers-dense-modules"), "{error}");
+}
