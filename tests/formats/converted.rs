@@ -74,6 +74,8 @@ models! {
     glm4_moe: "glm4_moe",
     glm4_moe_raw: "glm4_moe-raw",
     glm4_moe_lite: "glm4_moe_lite",
+    glm4v: "glm4v",
+    glm4v_moe: "glm4v_moe",
     glm_moe_dsa: "glm_moe_dsa",
     gpt2: "gpt2",
     gpt_bigcode: "gpt_bigcode",

@@ -15,6 +15,7 @@ import torch  # noqa: E402
 from make_models import MODELS, SMALL, randomize, rope, scaled_scores, small  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
+from transformers import Glm4vConfig, Glm4vMoeConfig  # noqa: E402
 from transformers import LlamaConfig, Qwen2VLConfig, Qwen3VLConfig, Qwen3VLMoeConfig  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
@@ -33,11 +34,19 @@ def with_images(config, sections, **changes):
         rope_type="default", rope_theta=10_000.0, mrope_section=sections, mrope_interleaved=True
     )
     vision = dict(depth=1, embed_dim=8, hidden_size=8, intermediate_size=8, num_heads=1)
-    if config is not Qwen2VLConfig:
+    if config in (Glm4vConfig, Glm4vMoeConfig):
+        text["rope_parameters"] |= dict(partial_rotary_factor=0.5)
+        vision |= dict(out_hidden_size=32)
+    elif config is not Qwen2VLConfig:
         vision |= dict(out_hidden_size=32, deepstack_visual_indexes=[0])
     return dict(config=config(text_config=text, vision_config=vision))
 
 
+MODELS["glm4v"] = with_images(Glm4vConfig, [1, 1, 0])
+MODELS["glm4v_moe"] = with_images(
+    Glm4vMoeConfig, [1, 1, 0], n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,
+    moe_intermediate_size=32, first_k_dense_replace=1, n_group=1, topk_group=1,
+)
 MODELS["qwen2_vl"] = with_images(Qwen2VLConfig, [1, 2, 1])
 MODELS["qwen3_vl"] = with_images(Qwen3VLConfig, [1, 2, 1])
 MODELS["qwen3_vl_moe"] = with_images(
@@ -154,6 +163,8 @@ CASES = {
     "glm4_moe-raw": dict(moe_intermediate_size=32),
     "glm4_moe_lite": dict(moe_intermediate_size=32),
     "glm_moe_dsa": dict(moe_intermediate_size=32),
+    "glm4v": dict(),
+    "glm4v_moe": dict(),
     "gpt2": dict(n_positions=64),
     "gpt_bigcode": dict(n_positions=64),
     "gpt_neox": dict(),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::architecture::Architecture;
+use super::with_states::SECTIONS;
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::config::{
     AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig,
@@ -222,12 +223,14 @@ impl Layout {
         if !has_tensor("output_norm.weight") && has_tensor("token_embd_norm.weight") {
             names.norm = "token_embd_norm";
         }
+        // Where a position has several axes, the converter separates neighbours into halves.
+        let has_axes = file.has(&format!("{}.{}", architecture.name, SECTIONS.name));
         let latent = if has("attn_k_b", "weight") { &LATENT_HALVES } else { &LATENT };
         Ok(Self {
             names,
             latent,
             is_delta_net_by_head: !has("attn_gate", "weight"),
-            is_interleaved: architecture.is_interleaved,
+            is_interleaved: architecture.is_interleaved && !has_axes,
             is_permuted_whole: architecture.is_permuted_whole,
             is_multiplied: architecture.is_multiplied,
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),
