@@ -100,8 +100,8 @@ impl Metadata<'_> {
         Ok(())
     }
 
-    /// Sets the layers of MiniMax-Text-01 that have lightning attention. In files without a list
-    /// these are all but every eighth, or the period under a key.
+    /// Sets the layers of MiniMax-Text-01 that have lightning attention. In files without a list,
+    /// every eighth layer has the other one, or each at the end of the period under a key.
     pub(super) fn lightning_layers(&mut self) -> Result<(), GgufError> {
         self.recurrent_layers()?;
         let key = self.key("full_attention_interval");
