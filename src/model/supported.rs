@@ -162,7 +162,10 @@ impl SupportedModels {
             }
         }
         let Family { architecture, model_type, models, .. } = *family;
-        let in_gguf: Vec<&str> = gguf_architectures(architecture).collect();
+        // Files of EmbeddingGemma have the class without an output layer.
+        let backbone = architecture.replace("ForCausalLM", "TextModel");
+        let in_gguf = gguf_architectures(architecture).chain(gguf_architectures(&backbone));
+        let in_gguf: Vec<&str> = in_gguf.collect();
         if !in_gguf.is_empty() {
             options.push(format!("GGUF ({})", in_gguf.join(", ")));
         }
@@ -191,6 +194,14 @@ mod tests {
         // A GGUF file has a text model alone.
         let gemma = listed.iter().find(|models| models.model_type == "gemma3").unwrap();
         assert!(gemma.options.iter().all(|option| !option.contains("GGUF")), "{gemma:?}");
+    }
+
+    #[test]
+    fn a_family_has_the_names_of_its_files_with_and_without_an_output_layer() {
+        let listed = supported_models();
+        let gemma = listed.iter().find(|models| models.architecture == "Gemma3ForCausalLM");
+        let options = &gemma.unwrap().options;
+        assert!(options.contains(&"GGUF (gemma3, gemma-embedding)".to_owned()), "{options:?}");
     }
 
     /// A tensor is in one part of a model: those of text have no prefix in common with others.

@@ -141,7 +141,7 @@ async fn check(name: &str) {
     engine.shutdown().await;
 }
 
-/// The files are of llama.cpp's converter, with all weights in float32. Some have its vocabulary,
+/// The files are of llama.cpp's converter, with all weights as in the folder. Some have its vocabulary,
 /// and the others take that of the folder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encoders_in_gguf_files_answer_as_their_folders() {
@@ -157,6 +157,7 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         ("eurobert-mean", false),
         ("nemotron-embed", false),
         ("jina-bert-mean", false),
+        ("gemma3-published", false),
     ] {
         let golden = golden(name);
         let mut config = EngineConfig::new(files.join(format!("{name}.gguf")));
@@ -293,4 +294,5 @@ encoders! {
     t5_gated_mean: "t5-gated-mean",
     gemma3_mean_dense: "gemma3-mean-dense",
     gemma3_mean_wide: "gemma3-mean-wide",
+    gemma3_published: "gemma3-published",
 }

@@ -286,8 +286,8 @@ class Maker:
             weights = torch.nn.Parameter(torch.tensor(weights))
             modules.append(models.WeightedLayerPooling(48, config.num_hidden_layers, start, weights))
         modules.append(models.Pooling(48, pooling_mode=pooling))
-        for inputs, outputs, activation in dense or []:
-            modules.append(models.Dense(inputs, outputs, activation_function=activation))
+        for inputs, outputs, activation, *bias in dense or []:
+            modules.append(models.Dense(inputs, outputs, *bias, activation_function=activation))
         if normalize:
             modules.append(models.Normalize())
         st = SentenceTransformer(modules=modules, device="cpu")
@@ -867,6 +867,28 @@ def makers(maker):
         ),
         "gemma3-mean-wide": lambda n: vectors(
             n, "modern", hf.Gemma3TextConfig(**dict(GEMMA3, sliding_window=9)), 27, "mean"
+        ),
+        # As the published one: five windows of six layers, and layers without biases.
+        "gemma3-published": lambda n: vectors(
+            n,
+            "modern",
+            hf.Gemma3TextConfig(
+                **dict(
+                    GEMMA3,
+                    num_hidden_layers=6,
+                    num_attention_heads=2,
+                    num_key_value_heads=1,
+                    intermediate_size=48,
+                    sliding_window=9,
+                    layer_types=["sliding_attention"] * 5 + ["full_attention"],
+                )
+            ),
+            28,
+            "mean",
+            dense=[
+                (48, 64, torch.nn.Identity(), False),
+                (64, 48, torch.nn.Identity(), False),
+            ],
         ),
     }
 

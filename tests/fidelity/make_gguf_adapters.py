@@ -41,6 +41,7 @@ MODELS = {
     "granite_hybrid": [],
     "lfm2": [],
     "llama4": [],
+    "minimax": [],
     "mixtral": [],
     "nemotron_h": [],
     "phi3": [],

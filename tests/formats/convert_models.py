@@ -51,6 +51,12 @@ def set_vocab(self):
     writer.add_eos_token_id(2)
 
 
+# The parts of MiniMax-Text-01 in transformers, and in the config of its authors.
+PARTS_OF_MINIMAX = dict(
+    full_attn="full_attention", linear_attn="linear_attention", mlp="mlp"
+)
+
+
 def published_form(config):
     """Gives a config of transformers 5 the fields that the converter reads from published ones."""
     rope = config.get("rope_parameters") or {}
@@ -64,6 +70,11 @@ def published_form(config):
         config["scoring_func"] = "sigmoid"
         config.setdefault("rotary_dim", config["head_dim"])
         config["num_local_experts"] = config.get("num_local_experts", config.get("num_experts"))
+    if kind == "minimax":
+        config["rotary_dim"] = config["head_dim"]
+        for part, name in PARTS_OF_MINIMAX.items():
+            for factor in ("alpha", "beta"):
+                config[f"layernorm_{name}_{factor}"] = config[f"{part}_{factor}_factor"]
     if kind == "deepseek_v2":
         config["scoring_func"] = "softmax"
     if kind in ("afmoe", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm_moe_dsa"):
@@ -120,6 +131,8 @@ def convert(folder, name):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
     converter.set_vocab = set_vocab
+    # That of MiniMax-Text-01 reads a tokenizer.
+    converter._get_suppress_tokens = lambda self: None
     # These models have no layers that predict several tokens.
     converter.no_mtp = True
     kinds = gguf.LlamaFileType
@@ -175,7 +188,7 @@ def convert_text(name):
 # Encoders of tests/fidelity/encoders, and the folder of their files.
 ENCODERS = [
     "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
-    "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean",
+    "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean", "gemma3-published",
 ]
 OUT_OF_ENCODERS = HERE / "converted_encoders"
 
@@ -198,8 +211,12 @@ def convert_encoder(name):
     converter.get_vocab_base_pre = lambda self, tokenizer: "default"
     out = OUT_OF_ENCODERS / f"{name}.gguf"
     with torch.inference_mode():
-        kind = gguf.LlamaFileType.ALL_F32
-        converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+        kinds = gguf.LlamaFileType
+        kind = kinds.MOSTLY_BF16 if name == "gemma3-published" else kinds.ALL_F32
+        options = dict(eager=True, model_name=name, hparams=hparams)
+        # The option changes the models that have such modules alone.
+        options["sentence_transformers_dense_modules"] = True
+        converter(folder, kind, out, **options).write()
     print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
 
 

@@ -15,6 +15,7 @@ import torch  # noqa: E402
 from make_models import MODELS, SMALL, randomize, rope, scaled_scores, small  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText  # noqa: E402
+from transformers import Glm4vConfig, Glm4vMoeConfig  # noqa: E402
 from transformers import LlamaConfig, Qwen2VLConfig, Qwen3VLConfig, Qwen3VLMoeConfig  # noqa: E402
 from transformers.pytorch_utils import Conv1D  # noqa: E402
 
@@ -43,11 +44,19 @@ def with_images(config, sections, **changes):
         rope_type="default", rope_theta=10_000.0, mrope_section=sections, mrope_interleaved=True
     )
     vision = dict(depth=1, embed_dim=8, hidden_size=8, intermediate_size=8, num_heads=1)
-    if config is not Qwen2VLConfig:
+    if config in (Glm4vConfig, Glm4vMoeConfig):
+        text["rope_parameters"] |= dict(partial_rotary_factor=0.5)
+        vision |= dict(out_hidden_size=32)
+    elif config is not Qwen2VLConfig:
         vision |= dict(out_hidden_size=32, deepstack_visual_indexes=[0])
     return dict(config=config(text_config=text, vision_config=vision))
 
 
+MODELS["glm4v"] = with_images(Glm4vConfig, [1, 1, 0])
+MODELS["glm4v_moe"] = with_images(
+    Glm4vMoeConfig, [1, 1, 0], n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,
+    moe_intermediate_size=32, first_k_dense_replace=1, n_group=1, topk_group=1,
+)
 MODELS["qwen2_vl"] = with_images(Qwen2VLConfig, [1, 2, 1])
 MODELS["qwen3_vl"] = with_images(Qwen3VLConfig, [1, 2, 1])
 MODELS["qwen3_vl_moe"] = with_images(
@@ -55,7 +64,18 @@ MODELS["qwen3_vl_moe"] = with_images(
 ) | dict(rewrite=turn_experts)
 # transformers has no class for it, and its code is Llama's.
 MODELS["xverse"] = small(LlamaConfig, num_key_value_heads=4)
-CLASSES = {"xverse": "XverseForCausalLM"}
+CLASSES = {"minimax": "MiniMaxText01ForCausalLM", "xverse": "XverseForCausalLM"}
+
+
+def without_tables(folder):
+    """Removes the tables of decays, which published checkpoints do not have."""
+    path = folder / "model.safetensors"
+    tables = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
+    tensors = load_file(path)
+    save_file({key: tensor for key, tensor in tensors.items() if not key.endswith(tables)}, path)
+
+
+MODELS["minimax"]["rewrite"] = without_tables
 
 # The converter wants a multiple of 64 elements in the heads of Mamba.
 SMALL_HEADS = dict(mamba_num_heads=8, mamba_head_dim=8)
@@ -153,6 +173,8 @@ CASES = {
     "glm4_moe-raw": dict(moe_intermediate_size=32),
     "glm4_moe_lite": dict(moe_intermediate_size=32),
     "glm_moe_dsa": dict(moe_intermediate_size=32),
+    "glm4v": dict(),
+    "glm4v_moe": dict(),
     "gpt2": dict(n_positions=64),
     "gpt_bigcode": dict(n_positions=64),
     "gpt_neox": dict(),
@@ -187,6 +209,19 @@ CASES = {
     ),
     "mamba": dict(),
     "mamba2": dict(),
+    # The format has one factor of the stream, and llama.cpp has attention in every eighth layer.
+    "minimax": dict(
+        intermediate_size=32,
+        num_local_experts=3,
+        num_hidden_layers=9,
+        layer_types=["linear_attention"] * 7 + ["full_attention", "linear_attention"],
+        full_attn_alpha_factor=1.5,
+        full_attn_beta_factor=1.0,
+        linear_attn_alpha_factor=1.5,
+        linear_attn_beta_factor=1.0,
+        mlp_alpha_factor=1.5,
+        mlp_beta_factor=1.0,
+    ),
     "minimax_m2-partial": dict(intermediate_size=32, hidden_act="silu", rotary_dim=4),
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),

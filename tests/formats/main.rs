@@ -12,6 +12,7 @@ mod ignored;
 mod logits;
 mod matrices;
 mod metadata;
+mod minimax;
 #[path = "../fidelity/runner.rs"]
 #[allow(dead_code)]
 mod runner;

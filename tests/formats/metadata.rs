@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::fixture;
 
 /// A key with its value, to be added.
-enum Entry {
+pub(crate) enum Entry {
     Number(&'static str, f32),
     Integer(&'static str, u32),
     Text(&'static str, &'static str),
@@ -44,7 +44,7 @@ fn entry(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the config of the fixture `name`, whose metadata then begins with `entries`.
-fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
+pub(crate) fn config(name: &str, entries: &[Entry]) -> Result<ModelConfig, String> {
     let mut added: Vec<u8> = Vec::new();
     for more in entries {
         added.extend(match *more {
@@ -221,7 +221,10 @@ fn an_architecture_that_is_not_read_is_refused_with_those_that_are() {
 }
 
 /// Returns the config of the converted model `name` after `change`.
-fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<ModelConfig, String> {
+pub(crate) fn changed(
+    name: &str,
+    change: impl FnOnce(&mut Vec<u8>),
+) -> Result<ModelConfig, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted");
     let mut file = fs::read(folder.join(name)).unwrap();
     change(&mut file);
@@ -232,7 +235,7 @@ fn changed(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<ModelConfig,
 }
 
 /// Returns the place of the name `key` of a value or a tensor, after its length.
-fn place(file: &[u8], key: &str) -> usize {
+pub(crate) fn place(file: &[u8], key: &str) -> usize {
     let stored = text(key);
     let at = file.windows(stored.len()).position(|window| window == stored).unwrap();
     at + stored.len() - key.len()
@@ -251,7 +254,7 @@ fn error_with(name: &str, key: &str, index: Option<usize>, value: u32) -> String
 }
 
 /// Returns the config of the converted model `name`, whose `key` belongs to another architecture.
-fn without(name: &str, key: &str) -> Result<ModelConfig, String> {
+pub(crate) fn without(name: &str, key: &str) -> Result<ModelConfig, String> {
     changed(name, |file| {
         let at = place(file, key);
         file[at] = b'-';
@@ -462,14 +465,31 @@ fn a_file_of_bamba_with_factors_is_refused() {
 
 #[test]
 fn an_architecture_of_folders_alone_is_refused_with_the_reason() {
-    let error = changed("minimax_m2-partial.gguf", |file| {
-        let key = "general.architecture";
-        // The type of the value and its length come before it.
-        let at = place(file, key) + key.len() + 4 + 8;
-        assert_eq!(&file[at..at + 10], b"minimax-m2");
-        file[at..at + 10].copy_from_slice(b"minimax-01");
-    });
-    let error = error.unwrap_err();
-    assert!(error.contains("`general.architecture` is \"minimax-01\""), "{error}");
-    assert!(error.contains("its lightning attention is not read"), "{error}");
+    let mut file = fs::read("tests/formats/converted_encoders/jina-bert-mean.gguf").unwrap();
+    let key = "general.architecture";
+    // The type of the value and its length come before it.
+    let at = place(&file, key) + key.len() + 4 + 8;
+    assert_eq!(&file[at..at + 12], b"jina-bert-v2");
+    file[at..at + 12].copy_from_slice(b"jina-bert-v3");
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("jina.gguf");
+    fs::write(&path, file).unwrap();
+    let error = ModelConfig::of_model(&path, None).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("`general.architecture` is \"jina-bert-v3\""), "{error}");
+    assert!(error.contains("the matrices of its tasks are not in the file"), "{error}");
+}
+
+/// Vectors would be others than those of the model.
+#[test]
+fn a_file_of_embedding_gemma_without_the_layers_behind_its_pooling_is_refused() {
+    let path = Path::new("tests/formats/converted_encoders/gemma3-published.gguf");
+    let mut file = fs::read(path).unwrap();
+    rename(&mut file, "dense_2.weight", "dense_4.weight");
+    rename(&mut file, "dense_3.weight", "dense_5.weight");
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("gemma.gguf");
+    fs::write(&path, file).unwrap();
+    let error = ModelConfig::of_model(&path, None).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("`dense_2.weight` and `dense_3.weight` are missing"), "{error}");
+    assert!(error.contains("--sentence-transformers-dense-modules"), "{error}");
 }

@@ -127,7 +127,7 @@ async fn every_row_equals_its_own_model() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_row_over_a_gguf_file_equals_its_own_model() {
     let models = models("adapters_gguf");
-    assert_eq!(models.len(), 21, "{models:?}");
+    assert_eq!(models.len(), 23, "{models:?}");
     for model in models {
         let case = Case { adapters: "adapters_gguf", model };
         let base = || EngineConfig { max_model_len: Some(64), ..config_of(converted(&case.model)) };

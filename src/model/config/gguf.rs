@@ -35,16 +35,14 @@ use super::file::Fields;
 use super::source::ConfigSource;
 use super::{ConfigError, GenerationConfig};
 use crate::gguf::GgufFile;
-use crate::model::families;
 use crate::model::family::Family;
+use crate::model::{families, pooling};
 
 const ARCHITECTURE: &str = "general.architecture";
 
 /// The architectures of models that are read from a folder alone, each with the reason.
-const OF_FOLDERS: [(&str, &str); 4] = [
-    ("gemma-embedding", "the layers behind its pooling are not in all files"),
+const OF_FOLDERS: [(&str, &str); 2] = [
     ("jina-bert-v3", "the matrices of its tasks are not in the file"),
-    ("minimax-01", "its lightning attention is not read"),
     ("nomic-bert-moe", "the biases of its experts are not in the file"),
 ];
 
@@ -60,7 +58,7 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     if T5.iter().any(|t5| t5.class == class) {
         metadata.t5()?;
     } else {
-        let family = families::text_family(class).or_else(|| encoder(class));
+        let family = families::text_family(class).or_else(|| of_pooling(class));
         let family = family.ok_or_else(|| unsupported(file, class))?;
         metadata.shape(family)?;
         metadata.rope(family)?;
@@ -73,10 +71,10 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     Ok(ConfigSource { fields, layout: Some(Layout::of(file, architecture)?) })
 }
 
-/// Returns the family of a class of encoders.
-fn encoder(class: &str) -> Option<&'static Family> {
-    let mut classes = families::encoders::classes();
-    classes.find(|encoder| encoder.architecture == class).map(|encoder| encoder.family)
+/// Returns the family of a class without an output layer.
+fn of_pooling(class: &str) -> Option<&'static Family> {
+    let mut classes = pooling::converted();
+    classes.find(|(name, ..)| name == class).map(|(_, family, _)| family)
 }
 
 /// Returns llama.cpp's names for the models of the class `class`.

@@ -2,7 +2,7 @@
 
 use super::arrangement::{Part, gate_part, qkv_parts};
 use super::moe::{expert_parts, latent_parts, shared_mlp};
-use super::{LatentParts, LayerPlace, QueryParts, delta_net, mlp, short_conv};
+use super::{LatentParts, LayerPlace, QueryParts, delta_net, lightning, mlp, short_conv};
 use crate::model::config::{
     AttentionConfig, FeedForward, LatentConfig, Mamba2Config, MambaConfig, Mixer, MoeConfig,
     ParallelConfig, RecurrentConfig,
@@ -102,8 +102,13 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
             let parts = short_conv::parts(place, config.channels);
             parts.map(|part| vec![part]).into_iter().chain([out(short_conv::OUT)]).collect()
         }
-        // No other files have models with these mixers.
-        RecurrentConfig::Lightning(_) | RecurrentConfig::Griffin(_) => Vec::new(),
+        RecurrentConfig::Lightning(config) => {
+            let qkv = lightning::qkv(config, |name| place.module(name));
+            let gate = Part::new(place.module(lightning::GATE), config.width());
+            vec![vec![qkv], vec![gate], out(lightning::OUT)]
+        }
+        // No other files have models with this mixer.
+        RecurrentConfig::Griffin(_) => Vec::new(),
     }
 }
 

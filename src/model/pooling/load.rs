@@ -27,10 +27,13 @@ struct Heads {
 /// [`ModelError::Weights`] if the classifier is missing or has another shape, and
 /// [`ModelError::Heads`] if a dense layer takes other vectors.
 pub(in crate::model) fn load(
-    plan: PoolerPlan,
+    mut plan: PoolerPlan,
     model: &ModelConfig,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Pooler, ModelError> {
+    for (place, layer) in plan.dense.iter().enumerate() {
+        plan.files.stages.insert(place, layer.load(loader)?);
+    }
     let (hidden_size, encoder) = (model.embedding_width(), plan.encoder);
     let classifier = plan.classifier.clone().map(|classifier| {
         let calibration = classifier.calibration(&plan.config);

@@ -11,6 +11,7 @@ mod classifier;
 mod classifier_plan;
 mod dense;
 mod encoder_plan;
+mod gguf_modules;
 mod load;
 mod module_files;
 mod modules;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::{
     ClassifierPlan, LayerWeights, Matryoshka, Poolings, SentenceTransformers,
     encoder_plan::{EncoderPlan, HeadFields},
+    gguf_modules::{self, StoredDense},
     tokens::Vocabulary,
 };
 use crate::{
@@ -83,6 +84,8 @@ pub(in crate::model) struct PoolerPlan {
     pub(in crate::model) files: SentenceTransformers,
     /// Whether there are files of sentence-transformers.
     pub(in crate::model) has_files: bool,
+    /// The layers behind the pooling that a GGUF file has, before those of `files`.
+    pub(in crate::model) dense: Vec<StoredDense>,
     pub(in crate::model) classifier: Option<ClassifierPlan>,
     /// The other head of an encoder.
     pub(in crate::model) encoder: Option<EncoderPlan>,
@@ -107,7 +110,10 @@ impl HeadPlan {
         // A model that is asked to generate needs no files of a pooler.
         let files = match options.runner == Runner::Generate && !wants_pooler {
             true => None,
-            false => SentenceTransformers::read(folder)?,
+            false => {
+                let files = SentenceTransformers::read(folder)?;
+                files.or_else(|| gguf_modules::read(folder, config))
+            }
         };
         // A `Pooling` takes the hidden states of a class with another head, too.
         let pools = files.as_ref().is_some_and(|files| files.pooling.is_some());
@@ -217,9 +223,18 @@ impl PoolerPlan {
                 words.iter().filter_map(|word| vocabulary.find(word)).collect()
             }
         };
+        let dense = StoredDense::of_file(fields.folder, config);
         let config = pooler;
-        let this =
-            Self { config, files, has_files, classifier, encoder, matryoshka, skipped_tokens };
+        let this = Self {
+            config,
+            files,
+            has_files,
+            dense,
+            classifier,
+            encoder,
+            matryoshka,
+            skipped_tokens,
+        };
         match this.config.task {
             Some(task) if !this.heads().contains(&task) => {
                 let why = "the architecture has a head for another task";
@@ -239,7 +254,8 @@ impl PoolerPlan {
     ) -> Vec<(String, Vec<usize>)> {
         let of_classes = self.classifier.as_ref().map(|plan| plan.tensors(width, kind));
         let of_encoder = self.encoder.map(|plan| plan.tensors(width, kind, vocab));
-        of_classes.into_iter().chain(of_encoder).flatten().collect()
+        let of_file = self.dense.iter().map(StoredDense::tensor);
+        of_classes.into_iter().chain(of_encoder).flatten().chain(of_file).collect()
     }
 
     /// Returns the weights of the layers whose mean is pooled, of a model with the fields `config`.

@@ -10,6 +10,7 @@ use super::architecture::{
     ALWAYS_WINDOW, Architecture, Form, Key, LayerTypes, SAME_BASE, Variant, WINDOW,
 };
 use super::metadata::Metadata;
+use super::with_states::SECTIONS;
 use crate::gguf::GgufError;
 use crate::model::family::LayerNorms;
 
@@ -203,7 +204,14 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
         adjust: |metadata| gemma_scale(metadata, 62),
         ..PLAIN
     },
-    Architecture { name: "glm4", class: "Glm4ForCausalLM", is_interleaved: true, ..PLAIN },
+    // Also the text models of GLM-4.1V and, in the next one, GLM-4.5V.
+    Architecture {
+        name: "glm4",
+        class: "Glm4ForCausalLM",
+        is_interleaved: true,
+        keys: &[SECTIONS],
+        ..PLAIN
+    },
     Architecture {
         name: "glm4moe",
         class: "Glm4MoeForCausalLM",
@@ -219,6 +227,7 @@ pub(super) const ARCHITECTURES: &[Architecture] = &[
             Key::integer("expert_group_count", "n_group"),
             Key::integer("expert_group_used_count", "topk_group"),
             Key::number("expert_weights_scale", "routed_scaling_factor"),
+            SECTIONS,
         ],
         adjust: |metadata| metadata.require_gating(2, "2, the sigmoid"),
         ..PLAIN

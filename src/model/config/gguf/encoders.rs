@@ -1,6 +1,9 @@
 //! The supported encoders of llama.cpp, as data.
 
-use super::architecture::{Architecture, Key};
+use serde_json::json;
+
+use super::architecture::Constant::Flag;
+use super::architecture::{ALWAYS_WINDOW, Architecture, Key};
 use super::architectures::{NORMS, PLAIN};
 use super::metadata::Metadata;
 use super::sigmoids::unused;
@@ -12,7 +15,11 @@ use crate::model_files::ModelFileError;
 const BOTH_SIDES: Key = unused("attention.causal");
 
 /// The architectures whose models all pool the mean.
-const MEANS: [&str; 2] = ["jina-bert-v2", "t5encoder"];
+const MEANS: [&str; 3] = ["gemma-embedding", "jina-bert-v2", "t5encoder"];
+
+/// The modules of layers behind the pooling (`2_Dense` and `3_Dense` of sentence-transformers), in
+/// their order.
+const DENSE: [&str; 2] = ["dense_2", "dense_3"];
 
 /// Norms after the sums of a layer.
 const AFTER_SUMS: LayerNorms = LayerNorms {
@@ -41,6 +48,33 @@ pub(super) const ENCODERS: &[Architecture] = &[
         class: "EuroBertModel",
         keys: &[BOTH_SIDES],
         adjust: |metadata| metadata.pooling(),
+        ..PLAIN
+    },
+    // EmbeddingGemma.
+    Architecture {
+        name: "gemma-embedding",
+        class: "Gemma3TextModel",
+        constants: &[("use_bidirectional_attention", Flag(true))],
+        keys: &[
+            BOTH_SIDES,
+            ALWAYS_WINDOW,
+            Key::number("rope.freq_base_swa", "rope_local_base_freq"),
+            // The tensors show these sizes.
+            unused("dense_2_feat_in"),
+            unused("dense_2_feat_out"),
+            unused("dense_3_feat_in"),
+            unused("dense_3_feat_out"),
+        ],
+        adjust: |metadata| {
+            let (file, key) = (metadata.file, metadata.key("attention.sliding_window"));
+            if !file.has(&key) {
+                return Err(file.missing(&key, "a positive integer"));
+            }
+            let width = metadata.size("head_dim");
+            metadata.object.insert("query_pre_attn_scalar".to_owned(), width.into());
+            metadata.dense_modules()?;
+            metadata.pooling()
+        },
         ..PLAIN
     },
     Architecture {
@@ -134,6 +168,29 @@ impl Metadata<'_> {
             "tensor `{OF_CODE}` is one of the model for code, which is read from a folder alone"
         );
         Err(ModelFileError::invalid(self.file.path(), FORMAT)(reason).into())
+    }
+
+    /// Sets the layers behind the pooling. A file without them is refused: it does not tell whether
+    /// its model has none, and published models have them.
+    fn dense_modules(&mut self) -> Result<(), GgufError> {
+        let invalid = |reason: String| {
+            GgufError::from(ModelFileError::invalid(self.file.path(), FORMAT)(reason))
+        };
+        let mut layers = Vec::new();
+        for module in DENSE {
+            let Some(tensor) = self.file.tensor(&format!("{module}.weight")) else { continue };
+            let [outputs, inputs] = tensor.shape[..] else {
+                return Err(invalid(format!("tensor `{module}.weight` is not a matrix")));
+            };
+            layers.push(json!({ "module": module, "outputs": outputs, "inputs": inputs }));
+        }
+        if layers.is_empty() {
+            let reason = "tensors `dense_2.weight` and `dense_3.weight` are missing: convert the \
+                          model with --sentence-transformers-dense-modules, or load its folder";
+            return Err(invalid(reason.to_owned()));
+        }
+        self.object.insert("dense_modules".to_owned(), layers.into());
+        Ok(())
     }
 
     /// Sets the pooling of vectors (`llama_pooling_type` of llama.h). Files of T5 and Jina may have

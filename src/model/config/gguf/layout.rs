@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::architecture::Architecture;
+use super::with_states::SECTIONS;
 use crate::gguf::{GgufError, GgufFile};
 use crate::model::config::{
     AttentionConfig, DeltaNetModules, FeedForward, LayerConfig, Mixer, ModelConfig,
@@ -92,6 +93,10 @@ const NAMES: WeightNames = WeightNames {
 
 /// The names of mixers that carry a state, of indexers, and of the decoders of Gemma 3n and 4.
 const RENAMED: &[(&str, &str)] = &[
+    ("self_attn.qkv_proj", "attn_qkv"),
+    ("self_attn.norm", "attn_norm_2"),
+    ("self_attn.output_gate", "attn_gate"),
+    ("self_attn.out_proj", "attn_output"),
     ("conv.conv", "shortconv.conv"),
     ("conv.in_proj", "shortconv.in_proj"),
     ("conv.out_proj", "shortconv.out_proj"),
@@ -208,7 +213,8 @@ impl Layout {
         if file.tensors().any(|(name, _)| is_bias(name)) {
             names.moe.correction_bias = "exp_probs_b";
         }
-        if has("attn_norm_2", "weight") {
+        // MiniMax-Text-01 has the name for a norm of lightning attention.
+        if has("attn_norm_2", "weight") && !has("ffn_norm", "weight") {
             names.norms.before_attention = Some("attn_norm_2");
             names.norms.before_mlp = Some("attn_norm");
         }
@@ -217,12 +223,14 @@ impl Layout {
         if !has_tensor("output_norm.weight") && has_tensor("token_embd_norm.weight") {
             names.norm = "token_embd_norm";
         }
+        // Where a position has several axes, the converter separates neighbours into halves.
+        let has_axes = file.has(&format!("{}.{}", architecture.name, SECTIONS.name));
         let latent = if has("attn_k_b", "weight") { &LATENT_HALVES } else { &LATENT };
         Ok(Self {
             names,
             latent,
             is_delta_net_by_head: !has("attn_gate", "weight"),
-            is_interleaved: architecture.is_interleaved,
+            is_interleaved: architecture.is_interleaved && !has_axes,
             is_permuted_whole: architecture.is_permuted_whole,
             is_multiplied: architecture.is_multiplied,
             qkv_bias: has("attn_q", "bias") || has("attn_qkv", "bias"),

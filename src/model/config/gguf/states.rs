@@ -1,6 +1,6 @@
 //! The sizes of mixers that carry a state.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::architecture::Key;
 use super::metadata::Metadata;
@@ -96,6 +96,54 @@ impl Metadata<'_> {
             let count = self.size("num_hidden_layers") as usize;
             let types: Vec<&str> = flags.into_iter().map(name).take(count).collect();
             self.set("layer_types", key, types);
+        }
+        Ok(())
+    }
+
+    /// Sets the layers of MiniMax-Text-01 that have lightning attention. In files without a list,
+    /// every eighth layer has the other one, or each at the end of the period under a key.
+    pub(super) fn lightning_layers(&mut self) -> Result<(), GgufError> {
+        self.recurrent_layers()?;
+        let key = self.key("full_attention_interval");
+        let period = self.file.unsigned(&key)?.unwrap_or(8);
+        if period == 0 {
+            return Err(self.file.unexpected(&key, "a positive integer"));
+        }
+        if !self.object.contains_key("layer_types") {
+            let name = |layer: u64| match (layer + 1).is_multiple_of(period) {
+                true => "full_attention",
+                false => "linear_attention",
+            };
+            // The config refuses more layers than this.
+            let count = self.size("num_hidden_layers").min(1 << 16);
+            let types: Vec<&str> = (0..count).map(name).collect();
+            self.set("layer_types", key, types);
+        }
+        Ok(())
+    }
+
+    /// Sets the elements of a head that rotate, for a class with a field of their number in place
+    /// of the part.
+    pub(super) fn rotary_dim(&mut self) -> Result<(), GgufError> {
+        let scaling = self.object.get_mut("rope_scaling").and_then(Value::as_object_mut);
+        if let Some(scaling) = scaling {
+            scaling.remove("partial_rotary_factor");
+        }
+        let key = self.key("rope.dimension_count");
+        if let Some(count) = self.file.unsigned(&key)? {
+            self.set("rotary_dim", key, count);
+        }
+        Ok(())
+    }
+
+    /// Sets the factors of MiniMax-Text-01's stream. The converter takes models in which they are
+    /// equal, and whose other factors are 1.
+    pub(super) fn minimax_factors(&mut self) -> Result<(), GgufError> {
+        let key = self.key("residual_scale");
+        let factor = self.file.number(&key)?;
+        let factor = factor.ok_or_else(|| self.file.missing(&key, "a number"))?;
+        for part in ["full_attn", "linear_attn", "mlp"] {
+            self.set(&format!("{part}_alpha_factor"), key.clone(), factor);
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The supported architectures of llama.cpp whose layers carry states, as data: scans, delta rules
-//! and short convolutions.
+//! The supported architectures of llama.cpp whose layers carry states, as data: scans, delta rules,
+//! short convolutions and lightning attention.
 
 use super::architecture::Constant::{Count, Flag, HasTensorIn};
 use super::architecture::{Architecture, Key, LayerTypes, Variant};
@@ -189,6 +189,17 @@ pub(super) const WITH_STATES: &[Architecture] = &[
         adjust: |metadata| {
             metadata.head_of("ssm.inner_size", "num_heads", "head_dim")?;
             metadata.expansion("ssm.inner_size", "expand")
+        },
+        ..PLAIN
+    },
+    Architecture {
+        name: "minimax-01",
+        class: "MiniMaxForCausalLM",
+        keys: &[NUM_EXPERTS, TOP_K],
+        adjust: |metadata| {
+            metadata.lightning_layers()?;
+            metadata.rotary_dim()?;
+            metadata.minimax_factors()
         },
         ..PLAIN
     },

@@ -1,0 +1,64 @@
+//! The layers behind the pooling that a GGUF file has, in place of files of sentence-transformers.
+
+use std::path::Path;
+
+use playhouse_kernels::WeightDtype;
+use serde_json::{Map, Value};
+
+use super::{Dense, DenseActivation, SentenceTransformers, Shortcut, Stage};
+use crate::{
+    config::SequencePooling,
+    gguf::is_gguf,
+    model::{ModelError, WeightLoader},
+};
+
+/// A layer without a bias or an activation, whose matrix is in the checkpoint of the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::model) struct StoredDense {
+    module: String,
+    outputs: usize,
+    inputs: usize,
+}
+
+impl StoredDense {
+    /// Returns the layers of `model`, in their order. `config` has the metadata of the file.
+    pub(super) fn of_file(model: &Path, config: &Map<String, Value>) -> Vec<Self> {
+        let listed = config.get("dense_modules").and_then(Value::as_array);
+        let listed = listed.filter(|_| is_gguf(model));
+        let size = |layer: &Value, field: &str| usize::try_from(layer.get(field)?.as_u64()?).ok();
+        let read = |layer: &Value| {
+            let module = layer.get("module")?.as_str()?.to_owned();
+            Some(Self { module, outputs: size(layer, "outputs")?, inputs: size(layer, "inputs")? })
+        };
+        listed.into_iter().flatten().filter_map(read).collect()
+    }
+
+    /// Returns the name of its tensor, and the shape.
+    pub(super) fn tensor(&self) -> (String, Vec<usize>) {
+        (format!("{}.weight", self.module), vec![self.outputs, self.inputs])
+    }
+
+    /// Loads the layer.
+    pub(super) fn load(&self, loader: &WeightLoader<'_>) -> Result<Stage, ModelError> {
+        let inputs = self.inputs;
+        let matrix = loader.matrix(&self.module, [self.outputs, inputs])?;
+        let weight = matrix.values(WeightDtype::F32).view().to_f32();
+        let (activation, norm) = (DenseActivation::Identity, None);
+        let layer = Dense { weight, bias: Vec::new(), inputs, activation, norm };
+        Ok(Stage::Dense(layer, Shortcut::None))
+    }
+}
+
+/// Returns the modules of `model` before and behind its layers, if it is a file with any. Vectors
+/// are normalized, as those of other files are.
+pub(super) fn read(model: &Path, config: &Map<String, Value>) -> Option<SentenceTransformers> {
+    if StoredDense::of_file(model, config).is_empty() {
+        return None;
+    }
+    let pooling = match config.get("emb_pooler").and_then(Value::as_str) {
+        Some("cls") => SequencePooling::Cls,
+        _ => SequencePooling::Mean,
+    };
+    let pooling = Some(pooling.into());
+    Some(SentenceTransformers { pooling, normalizes: true, ..SentenceTransformers::default() })
+}
