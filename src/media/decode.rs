@@ -74,12 +74,16 @@ pub(crate) fn size(file: &[u8], decoding: Decoding) -> Result<(u32, u32), MediaE
 /// Returns the most memory that decoding a picture takes. Returns zero for a file that is not
 /// decoded, because its header is refused.
 pub(crate) fn decoded_bytes(file: &[u8], decoding: Decoding) -> usize {
-    let Ok(Opened { decoder, .. }) = open(file, decoding) else { return 0 };
+    let Ok(Opened { decoder, orientation, .. }) = open(file, decoding) else { return 0 };
     let (width, height) = decoder.dimensions();
     let pixels = u64::from(width) * u64::from(height);
     let finished = pixels.saturating_mul(3);
-    // A picture that is turned is there twice.
-    let bytes = decoder.total_bytes().max(finished).saturating_add(finished);
+    let before = match orientation {
+        Orientation::NoTransforms => decoder.total_bytes(),
+        // A picture that is turned is there twice.
+        _ => decoder.total_bytes().max(finished),
+    };
+    let bytes = before.saturating_add(finished);
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
