@@ -141,8 +141,8 @@ async fn check(name: &str) {
     engine.shutdown().await;
 }
 
-/// The files are of llama.cpp's converter, with all weights as in the folder. Some have its vocabulary,
-/// and the others take that of the folder.
+/// The files are of llama.cpp's converter, with all weights as in the folder. Some have its
+/// vocabulary, and the others take that of the folder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encoders_in_gguf_files_answer_as_their_folders() {
     let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted_encoders");
