@@ -69,6 +69,8 @@ const OTHERS: &[&str] = &[
     "--cpunodebind",
     "--membind",
     "--interleave",
+    // llama.cpp's converter.
+    "--sentence-transformers-dense-modules",
     // Spellings of vLLM's, which are accepted.
     "--disable-prefix-caching",
     "--spec-method",
