@@ -134,6 +134,7 @@ mod tests {
     /// pydantic's forms, with which vLLM reads every boolean.
     #[test]
     fn every_boolean_may_be_a_word_or_a_number() {
+        type Body = fn(&str) -> String;
         let tools = |value: &str| {
             format!(
                 r#"{{"max_tokens": 1, "messages": [{{"role": "user", "content": "a"}}],
@@ -156,11 +157,11 @@ mod tests {
         let ranks = |value: &str| {
             format!(r#"{{"query": "a", "documents": ["b"], "return_documents": {value}}}"#)
         };
-        let bodies: [(&str, &dyn Fn(&str) -> String); 4] = [
-            ("/v1/messages", &tools),
-            ("/v1/completions", &constraint),
-            ("/generative_scoring", &scores),
-            ("/rerank", &ranks),
+        let bodies: [(&str, Body); 4] = [
+            ("/v1/messages", tools),
+            ("/v1/completions", constraint),
+            ("/generative_scoring", scores),
+            ("/rerank", ranks),
         ];
         for (path, body) in bodies {
             let read = |value| check_body(path, body(value).as_bytes(), &LimitSettings::default());

@@ -188,8 +188,8 @@ def of_experts(folder, out, inner, generator):
     save_file(tensors, out / "adapter_model.safetensors", metadata=dict(format="pt"))
 
 
-# With large numbers in lightning attention, float32 and float64 differ by more than the tolerance.
-FACTORS_OF_B = {"minimax": 0.05}
+# With larger numbers in lightning attention, float32 and float64 differ by 5e-4.
+FACTORS_OF_B = {"minimax": 0.1}
 
 
 def random_adapter(model, config, out, generator):

@@ -17,6 +17,9 @@ use super::{
 
 /// Largest accepted difference between a log-probability and transformers'.
 const TOLERANCE: f64 = 1e-4;
+/// The same for MiniMax with adapters. Its lightning attention has large numbers, for which
+/// transformers differs by 3e-4 between float32 and float64.
+const MINIMAX_TOLERANCE: f64 = 1e-3;
 /// Requests in flight.
 const IN_FLIGHT: usize = 8;
 
@@ -107,7 +110,11 @@ pub(crate) fn compare(case: &Case, outputs: Vec<(Recorded, Output)>) {
         let pairs = output.logprobs.iter().zip(&recorded.logprobs);
         let worst = pairs.map(|(got, want)| (f64::from(*got) - want).abs());
         let worst = worst.fold(0.0, f64::max);
-        assert!(worst <= TOLERANCE, "{what}: {worst}");
+        let tolerance = match (case.model.as_str(), &recorded.adapter) {
+            ("minimax", Some(_)) => MINIMAX_TOLERANCE,
+            _ => TOLERANCE,
+        };
+        assert!(worst <= tolerance, "{what}: {worst}");
     }
 }
 

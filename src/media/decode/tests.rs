@@ -200,7 +200,9 @@ fn exif_data_turns_a_picture() {
         assert_eq!(size(&file, DECODING), Ok(sides), "{orientation}");
         assert_eq!(picture(&file, DECODING).unwrap().dimensions(), sides, "{orientation}");
         assert_eq!(pixels(&file), greys.map(|grey| [grey; 3]), "{orientation}");
-        assert_eq!(decoded_bytes(&file, DECODING), 36, "it may be there twice");
+        // A picture that is turned is there twice.
+        let bytes = if (2..=8).contains(&orientation) { 36 } else { 24 };
+        assert_eq!(decoded_bytes(&file, DECODING), bytes, "{orientation}");
     }
     let broken = png(3, 2, 8, 0, &[(b"eXIf", b"MM"), (b"IDAT", &rows)]);
     assert_eq!(size(&broken, DECODING), Ok((3, 2)));
