@@ -290,6 +290,22 @@ models! {
     biogpt_unscaled: "biogpt-unscaled",
     nanochat: "nanochat",
     nanochat_biases: "nanochat-biases",
+    chatglm: "chatglm",
+    chatglm_all_heads: "chatglm-all-heads",
+    mimo: "mimo",
+    mimo_tied: "mimo-tied",
+    orion: "orion",
+    orion_tied: "orion-tied",
+    pangu_embedded: "pangu_embedded",
+    pangu_embedded_no_biases: "pangu_embedded-no-biases",
+    deepseek: "deepseek",
+    deepseek_normalized: "deepseek-normalized",
+    bailing_moe: "bailing_moe",
+    bailing_moe_dense: "bailing_moe-dense",
+    bailing_moe_v2: "bailing_moe_v2",
+    bailing_moe_v2_plain: "bailing_moe_v2-plain",
+    deci_lm: "deci_lm",
+    deci_lm_heads: "deci_lm-heads",
 }
 
 models! {

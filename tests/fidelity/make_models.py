@@ -33,6 +33,7 @@ from transformers import (
     BloomConfig,
     CodeGenConfig,
     Cohere2Config,
+    Cohere2MoeConfig,
     CohereConfig,
     CwmConfig,
     DbrxConfig,
@@ -69,6 +70,8 @@ from transformers import (
     GraniteMoeConfig,
     GraniteMoeHybridConfig,
     GraniteMoeSharedConfig,
+    GraniteMoeSWAConfig,
+    GraniteSWAConfig,
     HeliumConfig,
     HunYuanDenseV1Config,
     HunYuanMoEV1Config,
@@ -110,6 +113,8 @@ from transformers import (
     Qwen3MoeConfig,
     Qwen3NextConfig,
     RecurrentGemmaConfig,
+    SarvamMLAConfig,
+    SarvamMoEConfig,
     SeedOssConfig,
     SmolLM3Config,
     SolarOpenConfig,
@@ -125,6 +130,7 @@ from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
 
 from safetensors.torch import load_file, save_file
 
+import authors
 import wrappers
 from corpus import sentences, train_tokenizer
 
@@ -1372,6 +1378,80 @@ MODELS |= {
     ),
 }
 
+LATENT = dict(
+    num_attention_heads=3, num_key_value_heads=3, kv_lora_rank=8, qk_nope_head_dim=6,
+    qk_rope_head_dim=4, v_head_dim=6,
+)
+MODELS |= {
+    "cohere2_moe": tiniest(
+        Cohere2MoeConfig, num_hidden_layers=5, first_k_dense_replace=1, sliding_window=6,
+        num_experts=4, num_shared_experts=1, logit_scale=1.5, prefix_dense_intermediate_size=20,
+    )
+    | dict(rewrite=authors.of_first_dense(1)),
+    "cohere2_moe-sigmoid": tiniest(
+        Cohere2MoeConfig, num_hidden_layers=4, first_k_dense_replace=2, sliding_window=9,
+        sliding_window_pattern=2, prefix_dense_sliding_window_pattern=2, num_experts=5,
+        num_experts_per_tok=3, num_shared_experts=2, expert_selection_fn="sigmoid",
+        shared_expert_combination_strategy="sum", rms_norm_eps=1e-3, attention_bias=True,
+        tie_word_embeddings=False, logit_scale=2.0, **rope("default", 500.0),
+    )
+    | dict(rewrite=authors.of_first_dense(2)),
+    "cohere2_moe-plain": tiniest(
+        Cohere2MoeConfig, num_hidden_layers=3, sliding_window=5, num_experts=4,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        mlp_layer_types=["sparse", "sparse", "dense"], norm_topk_prob=False,
+        expert_selection_fn="sigmoid", logit_scale=1.5,
+    ),
+    "granite_swa": tiniest(
+        GraniteSWAConfig, "head_dim", num_hidden_layers=5, sliding_window=6,
+        layer_rope_theta=[0, 500.0, 10_000.0, 500.0, 0], embedding_multiplier=2.0,
+        attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=0.5,
+    )
+    | dict(before=wrappers.without("layer_types")),
+    "granite_swa-biases": tiniest(
+        GraniteSWAConfig, "head_dim", num_hidden_layers=3, num_key_value_heads=3, sliding_window=9,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=False, attention_multiplier=0.3,
+        **rope("default", 700.0),
+    )
+    | dict(before=wrappers.without("layer_rope_theta")),
+    "granite_moe_swa": tiniest(
+        GraniteMoeSWAConfig, "head_dim", num_hidden_layers=5, sliding_window=6,
+        layer_rope_theta=[0, 500.0, 10_000.0, 500.0, 0], num_local_experts=4,
+        shared_intermediate_size=12, attention_multiplier=0.3, residual_multiplier=0.7,
+    )
+    | dict(before=wrappers.without("layer_types")),
+    "granite_moe_swa-alone": tiniest(
+        GraniteMoeSWAConfig, "head_dim", num_hidden_layers=3, num_key_value_heads=3,
+        sliding_window=9, num_local_experts=5, num_experts_per_tok=3, attention_bias=True,
+        tie_word_embeddings=True, attention_multiplier=0.3, logits_scaling=0.5,
+        **rope("default", 700.0),
+    ),
+    "sarvam_moe": tiniest(
+        SarvamMoEConfig, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
+    ),
+    "sarvam_moe-groups": tiniest(
+        SarvamMoEConfig, num_hidden_layers=3, num_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=8, n_shared_experts=2, n_group=4, topk_group=2, use_qk_norm=False,
+        attention_bias=True, norm_topk_prob=False, routed_scaling_factor=1.5,
+        first_k_dense_replace=0, partial_rotary_factor=0.5, tie_word_embeddings=True,
+        **rope("default", 500.0, partial_rotary_factor=0.5),
+    ),
+    "sarvam_mla": tiniest(
+        SarvamMLAConfig, "head_dim", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
+        **LATENT,
+    ),
+    "sarvam_mla-yarn": tiniest(
+        SarvamMLAConfig, "head_dim", num_hidden_layers=3, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=8, n_shared_experts=2, first_k_dense_replace=2, q_lora_rank=10,
+        tie_word_embeddings=True, norm_topk_prob=False, routed_scaling_factor=1.5, **LATENT,
+        **rope("yarn", 500.0, factor=4.0, original_max_position_embeddings=64, mscale=1.0,
+               mscale_all_dim=0.8),
+    )
+    | dict(rewrite=authors.as_sarvam),
+}
+
+MODELS |= authors.models(tiniest, rope)
 MODELS |= wrappers.models(SMALL, SHORT)
 
 # Parts of the names of embeddings and output layers.

@@ -1,6 +1,7 @@
 //! The fields that only some families have: the effect of a value that is not the default.
 //! `fields_tests` has the fields of all families.
 
+mod authors;
 mod encoders;
 mod more;
 mod states;
@@ -277,6 +278,7 @@ fn rows(architecture: &str) -> Vec<Row> {
         | "LongcatFlash" | "MiniCPM3" | "Youtu" => latent_tests::rows(architecture),
         other => {
             let rows = more::rows(other).or_else(|| states::rows(other));
+            let rows = rows.or_else(|| authors::rows(other));
             rows.unwrap_or_else(|| panic!("no rows for {other}"))
         }
     }
@@ -304,8 +306,10 @@ fn plain_base(architecture: &str) -> Value {
         "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 4, "head_dim": 16, "max_position_embeddings": 1024,
     });
-    for (field, value) in latent_tests::needed(architecture).as_object().into_iter().flatten() {
-        config[field] = value.clone();
+    for needed in [latent_tests::needed(architecture), authors::needed(architecture)] {
+        for (field, value) in needed.as_object().into_iter().flatten() {
+            config[field] = value.clone();
+        }
     }
     if architecture == "Llama4ForCausalLM" {
         // One layer has rotary embeddings and an MLP, and one has experts.
@@ -415,6 +419,9 @@ fn other_spellings_are_read_as_their_family() {
         ("StableLMEpochForCausalLM", "stablelm_epoch", "StableLmForCausalLM"),
         ("Ernie4_5_ForCausalLM", "ernie4_5", "Ernie4_5ForCausalLM"),
         ("RWForCausalLM", "RefinedWebModel", "FalconForCausalLM"),
+        ("TeleChat3ForCausalLM", "telechat3", "LlamaForCausalLM"),
+        ("ChatGLMModel", "chatglm", "ChatGLMForConditionalGeneration"),
+        ("Glm4MoeForCausalLM", "sarvam_moe", "SarvamMoEForCausalLM"),
         ("LlamaForCausalLM", "internlm3", "InternLM3ForCausalLM"),
         ("LlamaForCausalLM", "exaone", "ExaoneForCausalLM"),
     ] {

@@ -282,6 +282,8 @@ fn read_scaling(
     let kind = match parameters.text("rope_type")?.unwrap_or("default") {
         // The first Phi-3 checkpoints have these names.
         "su" => "longrope",
+        // The name of Sarvam's authors.
+        "deepseek_yarn" => "yarn",
         "yarn" if has_longrope_alone => "longrope",
         "mrope" if family.rope.axes != AxesRule::None => "default",
         "linear" | "dynamic" | "llama3" if has_longrope_alone => {

@@ -126,8 +126,8 @@ pub(super) fn load(
     target.require(source, of_model.hidden_size, of_model.vocab_size)?;
     let form = match (of_model.family.mtp, entry) {
         (Some(MODULE), _) => Form::Beside,
-        (_, Entry::Family(_)) => Form::After,
-        (_, Entry::Wrapper(_)) => return Err(refused(source, not_read())),
+        (None, Entry::Family(_)) => Form::After,
+        _ => return Err(refused(source, not_read())),
     };
     // A class with images has the text model's fields in an object of their own.
     let of_text = match entry {

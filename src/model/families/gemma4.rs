@@ -162,7 +162,7 @@ fn has_keys_as_values(fields: &Fields) -> bool {
 
 /// Gives all layers the same heads in the KV cache: as wide as the widest, and as many as a common
 /// multiple.
-fn cache_alike(layers: &mut [LayerConfig]) {
+pub(super) fn cache_alike(layers: &mut [LayerConfig]) {
     let attentions = || layers.iter().filter_map(|layer| layer.mixer.attention());
     let width = attentions().map(|attention| attention.cached_head_dim()).max().unwrap_or(0);
     let heads = attentions().map(|attention| attention.num_kv_heads).reduce(common_multiple);

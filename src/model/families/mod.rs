@@ -3,14 +3,20 @@
 mod afmoe;
 mod apertus;
 mod arcee;
+mod bailing_moe;
+mod bailing_moe_v2;
 mod bamba;
 mod biogpt;
 mod bloom;
+mod chatglm;
 mod codegen;
 mod cohere;
 mod cohere2;
+mod cohere2_moe;
 mod cwm;
 mod dbrx;
+mod deci_lm;
+mod deepseek;
 mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
@@ -45,6 +51,8 @@ mod granite;
 mod granite_moe;
 mod granite_moe_hybrid;
 mod granite_moe_shared;
+mod granite_moe_swa;
+mod granite_swa;
 mod hearing;
 mod helium;
 mod hunyuan;
@@ -66,6 +74,7 @@ mod longcat_flash;
 mod mamba;
 mod mamba2;
 mod mellum;
+mod mimo;
 mod minicpm;
 mod minicpm3;
 mod minimax;
@@ -83,6 +92,8 @@ mod olmo2;
 mod olmo3;
 mod olmoe;
 mod opt;
+mod orion;
+mod pangu_embedded;
 mod persimmon;
 mod phi;
 mod phi3;
@@ -95,6 +106,8 @@ mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
 mod recurrent_gemma;
+mod sarvam_mla;
+mod sarvam_moe;
 mod seed_oss;
 mod smollm3;
 mod solar_open;
@@ -228,6 +241,19 @@ pub(super) const FAMILIES: &[&Family] = &[
     &mellum::FAMILY,
     &nanochat::FAMILY,
     &biogpt::FAMILY,
+    &chatglm::FAMILY,
+    &mimo::FAMILY,
+    &orion::FAMILY,
+    &deepseek::FAMILY,
+    &bailing_moe::FAMILY,
+    &bailing_moe_v2::FAMILY,
+    &sarvam_moe::FAMILY,
+    &sarvam_mla::FAMILY,
+    &deci_lm::FAMILY,
+    &cohere2_moe::FAMILY,
+    &granite_swa::FAMILY,
+    &granite_moe_swa::FAMILY,
+    &pangu_embedded::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -243,6 +269,8 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("StableLMEpochForCausalLM", "stablelm_epoch", &stablelm::FAMILY),
     ("Ernie4_5_ForCausalLM", "ernie4_5", &ernie4_5::FAMILY),
     ("RWForCausalLM", "RefinedWebModel", &falcon::FAMILY),
+    ("ChatGLMModel", "chatglm", &chatglm::FAMILY),
+    ("TeleChat3ForCausalLM", "telechat3", &llama::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that
@@ -252,6 +280,8 @@ const BY_MODEL_TYPE: &[(&str, &str, &Family)] = &[
     ("LlamaForCausalLM", "exaone", &exaone::FAMILY),
     // transformers 5 has its config, and Llama's class for it.
     ("LlamaForCausalLM", "iquestcoder", &iquestcoder::FAMILY),
+    ("Glm4MoeForCausalLM", "sarvam_moe", &sarvam_moe::FAMILY),
+    ("DeepseekV3ForCausalLM", "sarvam_mla", &sarvam_mla::FAMILY),
 ];
 
 /// Returns the family of a model, of which `family` has the entry of `architectures`.

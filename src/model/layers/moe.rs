@@ -5,7 +5,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{
     EmbeddingTable, ExpertActivation, ExpertGroups, ExpertWeights, Experts, GroupScore, Router,
     RouterConfig, Routing, Scoring as RouterScoring, WeightDtype, WeightVector, WeightView, add,
-    embedding, experts, experts_with_lora, gate_rows, profile::timed, route,
+    embedding, experts, experts_with_lora, gate_rows, profile::timed, route, scale,
 };
 
 use super::arrangement::Part;
@@ -29,6 +29,8 @@ pub(in crate::model) struct Moe {
     shared: Option<Shared>,
     /// The only row of a table: the bias of the output.
     output_bias: Option<EmbeddingTable>,
+    /// The factor of the sum of all experts.
+    output_multiplier: f32,
 }
 
 /// The expert of all tokens.
@@ -47,6 +49,10 @@ impl Moe {
         let output = match shared {
             None => routed,
             Some(shared) => add(routed, shared),
+        };
+        let output = match self.output_multiplier {
+            1.0 => output,
+            factor => scale(output, factor),
         };
         match &self.output_bias {
             None => output,
@@ -165,6 +171,7 @@ impl Moe {
             latent: latent(loader, place, moe)?,
             shared: shared(loader, place, moe)?,
             output_bias: output_bias(loader, place, moe)?,
+            output_multiplier: moe.output_multiplier,
         })
     }
 }

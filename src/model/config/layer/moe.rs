@@ -64,6 +64,8 @@ pub struct MoeConfig {
     pub shared: Option<SharedExpert>,
     /// Whether a bias is added to the output of the mixture.
     pub has_output_bias: bool,
+    /// The factor of that output, which the shared expert is part of.
+    pub output_multiplier: f32,
 }
 
 /// The function from a router's logits to scores.
@@ -177,6 +179,7 @@ impl MoeConfig {
             expert_scales: None,
             shared: None,
             has_output_bias: false,
+            output_multiplier: 1.0,
         }
     }
 

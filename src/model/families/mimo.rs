@@ -1,0 +1,14 @@
+//! MiMo 7B: `MiMoForCausalLM` of its folders' own code, and of vLLM.
+//!
+//! Qwen2 with layers that predict several tokens a step (<https://arxiv.org/abs/2505.07608>), which
+//! are not read.
+
+use super::{Family, qwen2};
+
+pub(super) const FAMILY: Family = Family {
+    architecture: "MiMoForCausalLM",
+    model_type: "mimo",
+    models: "MiMo 7B",
+    mtp: Some("model.mtp_layers"),
+    ..qwen2::FAMILY
+};
