@@ -306,6 +306,17 @@ models! {
     bailing_moe_v2_plain: "bailing_moe_v2-plain",
     deci_lm: "deci_lm",
     deci_lm_heads: "deci_lm-heads",
+    cohere2_moe: "cohere2_moe",
+    cohere2_moe_sigmoid: "cohere2_moe-sigmoid",
+    cohere2_moe_plain: "cohere2_moe-plain",
+    granite_swa: "granite_swa",
+    granite_swa_biases: "granite_swa-biases",
+    granite_moe_swa: "granite_moe_swa",
+    granite_moe_swa_alone: "granite_moe_swa-alone",
+    sarvam_moe: "sarvam_moe",
+    sarvam_moe_groups: "sarvam_moe-groups",
+    sarvam_mla: "sarvam_mla",
+    sarvam_mla_yarn: "sarvam_mla-yarn",
 }
 
 models! {
