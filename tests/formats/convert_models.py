@@ -32,7 +32,7 @@ import numpy as np  # noqa: E402
 import sentencepiece  # noqa: E402
 import torch  # noqa: E402
 from corpus import sentences  # noqa: E402
-from gguf_models import CASES, CLASSES, HALVES, VOCAB, tiny_model  # noqa: E402
+from gguf_models import CASES, CHANGED, CLASSES, HALVES, VOCAB, tiny_model  # noqa: E402
 from make_models import MODELS  # noqa: E402
 from transformers import AutoModelForCausalLM, Mxfp4Config  # noqa: E402
 
@@ -42,7 +42,8 @@ from conversion.stablelm import StableLMModel  # noqa: E402
 
 def set_vocab(self):
     """Writes a vocabulary of tokens that mean nothing, in place of a tokenizer."""
-    writer, size = self.gguf_writer, self.hparams["vocab_size"]
+    writer, hparams = self.gguf_writer, self.hparams
+    size = hparams.get("vocab_size") or hparams["padded_vocab_size"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([f"t{i}" for i in range(size)])
@@ -279,6 +280,9 @@ if __name__ == "__main__":
             folder = Path(folder) / name
             model = tiny_model(name, CASES[name])
             model.save_pretrained(folder)
+            if name in CHANGED:
+                MODELS[name]["before"](folder)
+                model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
             MODELS[name].get("rewrite", lambda _: None)(folder)
             if name.endswith("mxfp4"):
                 MODELS[name]["prepare"](folder)

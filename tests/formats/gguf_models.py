@@ -87,14 +87,19 @@ CASES = {
     ),
     "apertus-llama3": dict(attention_bias=False),
     "arcee": dict(),
+    "bailing_moe": dict(moe_intermediate_size=32),
+    "bailing_moe_v2": dict(moe_intermediate_size=32),
     "bamba": dict(),
     "bamba-biases": dict(mamba_proj_bias=False, time_step_limit=[0.0, float("inf")]),
     "bloom": dict(),
     "bloom-six-heads": dict(hidden_size=48, num_hidden_layers=1),
+    # The converter takes the width of a head from the hidden size.
+    "chatglm": dict(num_attention_heads=3, num_key_value_heads=1),
     "cohere": dict(),
     "cohere-norms": dict(tie_word_embeddings=True, attention_bias=False),
     "cohere2": dict(),
     "dbrx": dict(),
+    "deepseek": dict(moe_intermediate_size=32),
     "deepseek_v2": dict(moe_intermediate_size=32),
     "deepseek_v2-groups": dict(
         moe_intermediate_size=32,
@@ -245,6 +250,8 @@ CASES = {
     "olmo3": dict(),
     "olmo3-yarn": dict(),
     "olmoe": dict(num_experts=4, num_experts_per_tok=3),
+    "orion": dict(),
+    "pangu_embedded": dict(),
     "phi3": dict(),
     "phi3-partial": dict(),
     "mellum": dict(moe_intermediate_size=32),
@@ -285,6 +292,8 @@ CASES = {
     "qwen3_vl_moe": dict(),
     "xverse": dict(),
 }
+# Models whose weights are changed before they are compared.
+CHANGED = ["bailing_moe", "deepseek"]
 # Stored as 16-bit floats. The others are stored in blocks of 8 bits.
 HALVES = ["apertus-llama3", "cohere2", "gpt2", "glm4", "stablelm"]
 

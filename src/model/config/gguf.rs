@@ -4,6 +4,7 @@
 
 mod architecture;
 mod architectures;
+mod authors;
 mod encoders;
 mod factors;
 mod gemmas;
@@ -23,6 +24,7 @@ use serde_json::json;
 
 use self::architecture::{Architecture, Variant};
 use self::architectures::ARCHITECTURES;
+use self::authors::OF_AUTHORS;
 use self::encoders::ENCODERS;
 use self::gemmas::LATER_GEMMAS;
 pub(super) use self::layout::Layout;
@@ -87,7 +89,8 @@ pub(in crate::model) fn architectures_of(class: &str) -> impl Iterator<Item = &'
 }
 
 fn all() -> impl Iterator<Item = &'static Architecture> {
-    let kinds = [ARCHITECTURES, SIGMOIDS, LATER_GEMMAS, WITH_STATES, TEXT_PARTS, ENCODERS, T5];
+    let kinds =
+        [ARCHITECTURES, SIGMOIDS, OF_AUTHORS, LATER_GEMMAS, WITH_STATES, TEXT_PARTS, ENCODERS, T5];
     kinds.into_iter().flatten()
 }
 

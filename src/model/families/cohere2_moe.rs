@@ -22,6 +22,8 @@ const FIRST: &str = "first_k_dense_replace";
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     cohere::scale_logits(fields, config)?;
+    // transformers does not read the layers after the last, which some checkpoints have.
+    config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(0);
     if let Some(eps) = fields.positive("rms_norm_eps")? {
         config.norm.kind = NormKind::Rms;
         config.norm.eps = eps as f32;

@@ -183,6 +183,7 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             honoured("sliding_window_pattern", json!(2)),
             honoured("logit_scale", json!(2.0)),
             honoured("attention_bias", json!(true)),
+            honoured("num_nextn_predict_layers", json!(1)),
             // They count beside shared experts, dense layers and sigmoids alone.
             unchanged("shared_expert_combination_strategy", json!("sum")),
             unchanged("prefix_dense_intermediate_size", json!(8)),

@@ -48,7 +48,7 @@ pub(super) const EXPERT_WIDTH: Key =
     Key::integer("expert_feed_forward_length", "moe_intermediate_size");
 pub(super) const NORMALIZED: Key = Key::flag("expert_weights_norm", "norm_topk_prob");
 const SHARED_WIDTH: &str = "expert_shared_feed_forward_length";
-const Q_NORM: &str = "blk.0.attn_q_norm.weight";
+pub(super) const Q_NORM: &str = "blk.0.attn_q_norm.weight";
 
 const GRANITE: &[Key] = &[
     Key::number("attention.scale", "attention_multiplier"),
