@@ -302,7 +302,9 @@ def blocks(*layers):
                 no_op=groups is None, n_heads_in_group=groups and heads // groups,
                 replace_with_linear=False, sparsify=None, window_length=None, num_sink_tokens=None,
             )
-            ffn = dict(no_op=width is None, replace_with_linear=False, sparsify=None)
+            ffn = dict(
+                no_op=width is None, ffn_mult=None, replace_with_linear=False, sparsify=None,
+            )
             if width is not None and width % 256 == 0:
                 ffn["ffn_mult"] = 1.5 * (width - 100) / config["hidden_size"]
             elif width is not None:

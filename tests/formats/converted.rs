@@ -47,6 +47,7 @@ models! {
     cohere_norms: "cohere-norms",
     cohere2: "cohere2",
     dbrx: "dbrx",
+    deci_lm: "deci_lm",
     deepseek: "deepseek",
     deepseek_v2: "deepseek_v2",
     deepseek_v2_groups: "deepseek_v2-groups",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent.parent / "fidelity"))
 
+import authors  # noqa: E402
 import gguf  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -64,6 +65,15 @@ MODELS["qwen3_vl_moe"] = with_images(
 ) | dict(rewrite=turn_experts)
 # transformers has no class for it, and its code is Llama's.
 MODELS["xverse"] = small(LlamaConfig, num_key_value_heads=4)
+# The converter reads the widths that factors give alone.
+MODELS["deci_lm"] = small(
+    LlamaConfig,
+    num_key_value_heads=4,
+    **rope(
+        "llama3", 500_000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=32,
+    ),
+) | authors.blocks((2, 256), (None, 512), (4, None))
 CLASSES = {"minimax": "MiniMaxText01ForCausalLM", "xverse": "XverseForCausalLM"}
 
 
@@ -99,6 +109,7 @@ CASES = {
     "cohere-norms": dict(tie_word_embeddings=True, attention_bias=False),
     "cohere2": dict(),
     "dbrx": dict(),
+    "deci_lm": dict(intermediate_size=512, num_hidden_layers=3),
     "deepseek": dict(moe_intermediate_size=32),
     "deepseek_v2": dict(moe_intermediate_size=32),
     "deepseek_v2-groups": dict(
@@ -293,7 +304,7 @@ CASES = {
     "xverse": dict(),
 }
 # Models whose weights are changed before they are compared.
-CHANGED = ["bailing_moe", "deepseek"]
+CHANGED = ["bailing_moe", "deci_lm", "deepseek"]
 # Stored as 16-bit floats. The others are stored in blocks of 8 bits.
 HALVES = ["apertus-llama3", "cohere2", "gpt2", "glm4", "stablelm"]
 

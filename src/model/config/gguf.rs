@@ -5,6 +5,7 @@
 mod architecture;
 mod architectures;
 mod authors;
+mod blocks;
 mod encoders;
 mod factors;
 mod gemmas;

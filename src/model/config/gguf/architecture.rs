@@ -45,6 +45,8 @@ pub(super) enum LayerTypes {
     /// Each layer is one part. Those without key heads and without a feed-forward width carry a
     /// state. Those with a width have this type.
     Parts(&'static str),
+    /// Each has its own numbers of heads, and its own width. A layer with 0 lacks the part.
+    Blocks,
     /// By the list of windows. Layers without one have heads of their own.
     Windows,
 }

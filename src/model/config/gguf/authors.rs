@@ -1,7 +1,7 @@
 //! Architectures of llama.cpp for models whose code is in their authors' folders, as data.
 
 use super::architecture::Constant::{Count, Flag, HasTensor};
-use super::architecture::{Architecture, Key};
+use super::architecture::{Architecture, Key, LayerTypes};
 use super::architectures::{EXPERT_WIDTH, NORMALIZED, NUM_EXPERTS, PLAIN, Q_NORM, TOP_K};
 
 const NUM_SHARED: Key = Key::integer("expert_shared_count", "num_shared_experts");
@@ -58,6 +58,13 @@ pub(super) const OF_AUTHORS: &[Architecture] = &[
             Key::integer("expert_shared_count", "n_shared_experts"),
             DENSE_LAYERS,
         ],
+        ..PLAIN
+    },
+    Architecture {
+        name: "deci",
+        class: "DeciLMForCausalLM",
+        is_interleaved: true,
+        layer_types: LayerTypes::Blocks,
         ..PLAIN
     },
     Architecture { name: "orion", class: "OrionForCausalLM", ..PLAIN },

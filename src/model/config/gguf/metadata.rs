@@ -82,6 +82,7 @@ impl<'a> Metadata<'a> {
                 self.double_widths()?;
                 Vec::new()
             }
+            LayerTypes::Blocks => Vec::new(),
             LayerTypes::Other | LayerTypes::KeyHeads(_) => {
                 const NAME: &str = "feed_forward_length";
                 // All layers may have experts. This does not count as reading the key.
@@ -93,7 +94,10 @@ impl<'a> Metadata<'a> {
             }
         };
         self.required_integer("max_position_embeddings", "context_length")?;
-        let heads = self.required_integer("num_attention_heads", "attention.head_count")?;
+        let heads = match self.architecture.layer_types {
+            LayerTypes::Blocks => self.blocks()?,
+            _ => self.required_integer("num_attention_heads", "attention.head_count")?,
+        };
         if family.latent.is_some() {
             self.latent(heads)?;
         } else if heads > 0 {
@@ -122,6 +126,7 @@ impl<'a> Metadata<'a> {
         const FIELD: &str = "num_key_value_heads";
         let types: Vec<&str> = match self.architecture.layer_types {
             LayerTypes::Windows => return self.heads_of_kinds(),
+            LayerTypes::Blocks => return self.head_dim(heads),
             LayerTypes::Other => {
                 if self.integer(FIELD, NAME)?.is_none() {
                     self.object.insert(FIELD.to_owned(), heads.into());
