@@ -1,8 +1,8 @@
 //! Llama Nemotron Super and Ultra: `DeciLMForCausalLM` of their folders' own code, and of vLLM.
 //!
-//! Llama whose layers a search has changed one by one: some have no attention or no MLP, and each
-//! has its own number of key heads and its own inner width (<https://arxiv.org/abs/2411.19146>).
-//! `block_configs` has the layers.
+//! Llama whose layers a search has changed one by one (<https://arxiv.org/abs/2411.19146>). Some
+//! have no attention or no MLP. Each has its own number of key heads and its own inner width, which
+//! `block_configs` has.
 
 use serde_json::Value;
 
