@@ -89,7 +89,6 @@ def as_chatglm(architecture):
             ],
         )
         tensors["transformer.rotary_pos_emb.inv_freq"] = torch.ones(2)
-        heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
         theta = config["rope_parameters"]["rope_theta"]
         names = dict(
             num_hidden_layers="num_layers", vocab_size="padded_vocab_size",
@@ -100,7 +99,7 @@ def as_chatglm(architecture):
         config = published(
             config, architecture, "chatglm", names,
             ["num_key_value_heads", "hidden_act", "attention_dropout"],
-            multi_query_attention=groups < heads, multi_query_group_num=groups if groups < heads else 1,
+            multi_query_attention=True, multi_query_group_num=config["num_key_value_heads"],
             rope_ratio=theta / 10_000, original_rope=True, rmsnorm=True, post_layer_norm=True,
             add_bias_linear=False, apply_residual_connection_post_layernorm=False,
             apply_query_key_layer_scaling=True, attention_softmax_in_fp32=True,

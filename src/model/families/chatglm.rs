@@ -64,18 +64,21 @@ pub(super) const FAMILY: Family = Family {
 /// The base of wavelengths at a `rope_ratio` of 1.
 const THETA: f64 = 10_000.0;
 
-/// Reads the number of key heads, which `multi_query_attention` turns on, and then the layers.
+/// Reads the number of key heads, and then the layers.
 fn layers(
     fields: &Fields,
     family: &Family,
     max_position_embeddings: usize,
 ) -> Result<Vec<LayerConfig>, ConfigError> {
+    const HAS_GROUPS: &str = "multi_query_attention";
     const GROUPS: &str = "multi_query_group_num";
-    let mut own = fields.without(&["num_key_value_heads"]);
-    if fields.flag("multi_query_attention")?.unwrap_or(false) {
-        own = own.with("num_key_value_heads", Value::from(1));
-        own.replace("num_key_value_heads", fields, GROUPS);
+    if !fields.flag(HAS_GROUPS)?.unwrap_or(false) {
+        // The authors' code then reads the rows head by head, and vLLM all queries first.
+        let expected = format!("true, and {GROUPS} the number of key heads");
+        return Err(fields.invalid(HAS_GROUPS, &expected));
     }
+    let mut own = fields.with("num_key_value_heads", Value::from(1));
+    own.replace("num_key_value_heads", fields, GROUPS);
     read_alike(&own, family, max_position_embeddings)
 }
 

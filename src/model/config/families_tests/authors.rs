@@ -10,6 +10,9 @@ pub(super) fn needed(architecture: &str) -> Value {
         json!({ "num_experts": count, "num_experts_per_tok": 2, "moe_intermediate_size": 8 })
     };
     match architecture {
+        "ChatGLMForConditionalGeneration" | "ChatGLMModel" => {
+            json!({ "multi_query_attention": true })
+        }
         "DeepseekForCausalLM" => experts(8),
         "BailingMoeForCausalLM" => experts(8),
         "BailingMoeV2ForCausalLM" => experts(32),
@@ -41,14 +44,14 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             honoured("seq_length", json!(99)),
             honoured("layernorm_epsilon", json!(0.5)),
             honoured("add_qkv_bias", json!(true)),
-            honoured("multi_query_attention", json!(true)),
+            honoured("multi_query_group_num", json!(2)),
             honoured("rope_ratio", json!(2.0)),
             // The class does not read these, or has no use for them here.
             unchanged("num_key_value_heads", json!(2)),
-            unchanged("multi_query_group_num", json!(2)),
             unchanged("rope_theta", json!(77.0)),
             unchanged("hidden_act", json!("gelu")),
             unchanged("quantization_bit", json!(0)),
+            refused("multi_query_attention", json!(false)),
             refused("rmsnorm", json!(false)),
             refused("post_layer_norm", json!(false)),
             refused("original_rope", json!(false)),
