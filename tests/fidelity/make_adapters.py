@@ -48,6 +48,8 @@ PARAMETERS = {
     "qwen3_5_moe": "mlp.experts",
     "granite_moe": "block_sparse_moe.experts",
     "granite_hybrid": "block_sparse_moe.experts",
+    "granite_moe_swa": "block_sparse_moe.experts",
+    "cohere2_moe": "mlp.experts",
     "hy_v3": "mlp.experts",
     "longcat_flash": "mlp.experts",
     "nemotron_h-experts": "mixer.experts",
@@ -109,6 +111,8 @@ MODELS = {
     "hy_v3": [],
     "exaone": [],
     "deepseek_v32": [],
+    "granite_swa": [],
+    "sarvam_mla": [],
     **{name: [] for name in [*PARAMETERS, *MERGED]},
 }
 
