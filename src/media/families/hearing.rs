@@ -168,6 +168,15 @@ impl FamilyProcessor for Hearing {
         self.extractor.config().rate
     }
 
+    fn sound_seconds(&self) -> Option<u32> {
+        match self.sounds.family {
+            AudioFamily::Qwen2Audio => None,
+            AudioFamily::Voxtral => {
+                u32::try_from(SPECTROGRAMS_MAX * self.extractor.config().seconds).ok()
+            }
+        }
+    }
+
     fn audio(&self, samples: &[f32], _: &Map<String, Value>) -> Result<ProcessedMedia, MediaError> {
         match self.sounds.family {
             AudioFamily::Qwen2Audio => self.one(samples),
