@@ -1,5 +1,5 @@
-//! `/v1/audio/transcriptions` with a model that also chats: prompts are those of mistral-common, and
-//! texts those of transformers. `tests/fidelity/make_transcription.py` made the model and both.
+//! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common, and
+//! texts those of transformers: `tests/fidelity/make_transcription.py` recorded them.
 
 use std::path::{Path, PathBuf};
 

@@ -203,8 +203,8 @@ impl Speech {
         "<|startoftranscript|>"
     }
 
-    /// Returns the prompt of a task. `before` is text that comes before the sound's. Voxtral's prompt
-    /// has no place for it.
+    /// Returns the prompt of a task. `before` is text that comes before the sound's, for which
+    /// Voxtral's prompt has no place.
     #[must_use]
     pub fn prompt(
         &self,
