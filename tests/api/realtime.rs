@@ -203,7 +203,7 @@ async fn a_text_is_that_of_the_same_sound_in_a_file() {
 /// Its prompt needs no language.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_text_of_voxtral_is_that_of_the_same_sound_in_a_file() {
-    let served = transcription::served().await;
+    let served = transcription::served("voxtral").await;
     for language in [None, Some("en")] {
         let mut session = json!({"type": "session.update", "model": "tiny"});
         if let Some(language) = language {

@@ -1,5 +1,6 @@
 //! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common, and
-//! texts those of transformers: `tests/fidelity/make_transcription.py` recorded them.
+//! of GLM-ASR's processor, and texts those of transformers: `tests/fidelity/make_transcription.py`
+//! recorded them.
 
 use std::path::{Path, PathBuf};
 
@@ -31,19 +32,20 @@ fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity")
 }
 
-fn recorded() -> Vec<Golden> {
-    let golden = std::fs::read(tests().join("transcription/voxtral/golden.json")).unwrap();
+fn recorded(model: &str) -> Vec<Golden> {
+    let folder = tests().join("transcription").join(model);
+    let golden = std::fs::read(folder.join("golden.json")).unwrap();
     serde_json::from_slice(&golden).unwrap()
 }
 
-/// Starts a server of the model.
-pub(crate) async fn served() -> Served {
+/// Starts a server of a model.
+pub(crate) async fn served(model: &str) -> Served {
     let engine = EngineConfig {
         served_model_name: vec!["tiny".to_owned()],
         dtype: Dtype::Float32,
         kv_cache_memory_bytes: Some(16 << 20),
         device: Device::Cpu,
-        ..EngineConfig::new(tests().join("transcription/voxtral"))
+        ..EngineConfig::new(tests().join("transcription").join(model))
     };
     Served::start(engine, ServerConfig::default()).await
 }
@@ -68,15 +70,24 @@ fn fields(golden: &Golden) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn texts_are_those_of_transformers() {
-    let served = served().await;
-    for golden in recorded() {
+async fn texts_of_voxtral_are_those_of_transformers() {
+    check_texts("voxtral").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_glm_asr_are_those_of_transformers() {
+    check_texts("glm_asr").await;
+}
+
+/// A prompt may have no place for a text before the sound's, which then has no effect.
+async fn check_texts(model: &str) {
+    let served = served(model).await;
+    for golden in recorded(model) {
         let (file, fields) = (file(&golden.parts), fields(&golden));
         let (status, answer) = speech::post(&served, "transcriptions", Some(&file), &fields).await;
         let what = format!("{:?} in {:?}: {answer}", golden.parts, golden.language);
         assert_eq!((status, &answer["text"]), (200, &json!(golden.text)), "{what}");
         assert_eq!(answer["usage"]["type"], "duration", "{what}");
-        // The prompt has no place for a text before the sound's.
         let with_prompt = [&fields[..], &[("prompt", "Names: Ann")]].concat();
         let (_, again) = speech::post(&served, "transcriptions", Some(&file), &with_prompt).await;
         assert_eq!(again["text"], answer["text"], "{what}");
@@ -86,8 +97,8 @@ async fn texts_are_those_of_transformers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompts_are_those_of_mistral_common() {
-    let served = served().await;
-    for golden in recorded() {
+    let served = served("voxtral").await;
+    for golden in recorded("voxtral") {
         let language = golden.language.map(|code| format!("lang:{code}")).unwrap_or_default();
         let prompt = format!("<s>[INST][BEGIN_AUDIO][AUDIO][/INST]{language}[TRANSCRIBE]");
         let body = json!({"model": "tiny", "prompt": prompt, "add_special_tokens": false});
@@ -104,8 +115,8 @@ async fn prompts_are_those_of_mistral_common() {
 /// A stream reports the tokens of the whole prompt, with those of the sound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_counts_the_tokens_of_its_prompt() {
-    let served = served().await;
-    for golden in recorded() {
+    let served = served("voxtral").await;
+    for golden in recorded("voxtral") {
         let options = [("stream", "true"), ("stream_include_usage", "true")];
         let fields = [&fields(&golden)[..], &options].concat();
         let events = speech::stream(&served, &file(&golden.parts), &fields).await;
@@ -122,7 +133,7 @@ async fn a_stream_counts_the_tokens_of_its_prompt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_tasks_are_refused_and_chats_remain() {
-    let served = served().await;
+    let served = served("voxtral").await;
     let file = file(&["rising".to_owned()]);
     let (status, answer) = speech::post(&served, "translations", Some(&file), &[]).await;
     assert_eq!(status, 404, "{answer}");

@@ -5,13 +5,19 @@ mod pieces;
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
-use crate::api::{Modality, TextCodec, TokenId};
+use crate::api::{ChatPrompt, Modality, TextCodec, TokenId};
 use languages::{FURTHER, SUPPORTED, VOXTRAL};
 
 /// The classes of models that write down what they hear.
 const WHISPER: &str = "WhisperForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
+const GLM_ASR: &str = "GlmAsrForConditionalGeneration";
+
+/// The instruction to GLM-ASR behind the token of a sound, as vLLM has it.
+const GLM_ASR_INSTRUCTION: &str = "<|pad|>can you transcribe the speech into a written format?";
 
 /// The languages whose words have no spaces between them.
 const WITHOUT_SPACES: [&str; 2] = ["ja", "zh"];
@@ -56,6 +62,11 @@ enum Form {
         /// The text in the place of a sound.
         sound: String,
     },
+    /// HF `GlmAsrForConditionalGeneration`: the sound and an instruction are in a chat.
+    GlmAsr {
+        /// The whole prompt.
+        prompt: String,
+    },
 }
 
 /// A language is not among those that the model knows.
@@ -91,6 +102,14 @@ impl Speech {
                 let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
                 Form::Voxtral { sound: media.placeholder(Modality::Audio, 0)? }
             }
+            GLM_ASR => {
+                codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                let message = json!({ "role": "user", "content": GLM_ASR_INSTRUCTION });
+                let messages = vec![message];
+                let chat =
+                    ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
+                Form::GlmAsr { prompt: codec.render_chat(&chat).ok()? }
+            }
             _ => return None,
         };
         let seconds_of_a_piece =
@@ -101,7 +120,7 @@ impl Speech {
     /// Returns whether the model answers in chats, too.
     #[must_use]
     pub fn does_chat(&self) -> bool {
-        matches!(self.form, Form::Voxtral { .. })
+        !matches!(self.form, Form::Whisper { .. })
     }
 
     /// Returns whether the model has a task.
@@ -109,7 +128,7 @@ impl Speech {
     pub fn has_task(&self, task: SpeechTask) -> bool {
         match self.form {
             Form::Whisper { .. } => true,
-            Form::Voxtral { .. } => task == SpeechTask::Transcribe,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => task == SpeechTask::Transcribe,
         }
     }
 
@@ -136,7 +155,7 @@ impl Speech {
     pub fn seconds_of_a_live_piece(&self) -> u32 {
         match self.form {
             Form::Whisper { .. } => self.seconds_of_a_piece,
-            Form::Voxtral { .. } => self.seconds_of_a_piece.min(SECONDS_LIVE),
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => self.seconds_of_a_piece.min(SECONDS_LIVE),
         }
     }
 
@@ -147,7 +166,7 @@ impl Speech {
         const TIMES_A_SECOND: f64 = 100.0;
         match self.form {
             Form::Whisper { .. } => (seconds * TIMES_A_SECOND).ceil() as usize,
-            Form::Voxtral { .. } => 0,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => 0,
         }
     }
 
@@ -157,14 +176,14 @@ impl Speech {
     /// If the model has no such language.
     pub fn language(&self, code: &str) -> Result<&'static str, UnsupportedLanguage> {
         let known: &'static [&'static str] = match self.form {
-            Form::Whisper { .. } => &SUPPORTED,
+            Form::Whisper { .. } | Form::GlmAsr { .. } => &SUPPORTED,
             Form::Voxtral { .. } => &VOXTRAL,
         };
         let has = |code: &&str| match self.form {
             Form::Whisper { is_multilingual, .. } => {
                 !is_multilingual || self.token_of(code).is_some()
             }
-            Form::Voxtral { .. } => true,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => true,
         };
         let mut all = known.iter().chain(&SUPPORTED).chain(&FURTHER).copied();
         let found = all.find(|known| *known == code).filter(has);
@@ -189,7 +208,7 @@ impl Speech {
         match self.form {
             Form::Whisper { .. } => Some("en"),
             // It hears it itself.
-            Form::Voxtral { .. } => None,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
         }
     }
 
@@ -203,8 +222,8 @@ impl Speech {
         "<|startoftranscript|>"
     }
 
-    /// Returns the prompt of a task. `before` is text that comes before the sound's, for which
-    /// Voxtral's prompt has no place.
+    /// Returns the prompt of a task. `before` is text that comes before the sound's. Only Whisper's
+    /// prompt has a place for it.
     #[must_use]
     pub fn prompt(
         &self,
@@ -219,6 +238,7 @@ impl Speech {
                 let language = language.map(|code| format!("lang:{code}")).unwrap_or_default();
                 return format!("<s>[INST]{sound}[/INST]{language}[TRANSCRIBE]");
             }
+            Form::GlmAsr { prompt } => return prompt.clone(),
         };
         let before = match before {
             "" => String::new(),
@@ -246,7 +266,7 @@ impl Speech {
     pub fn first_timestamp(&self) -> Option<TokenId> {
         match self.form {
             Form::Whisper { first_timestamp, .. } => Some(first_timestamp),
-            Form::Voxtral { .. } => None,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
         }
     }
 
