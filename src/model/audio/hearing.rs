@@ -236,11 +236,15 @@ fn tower_form(
     if family != AudioFamily::GlmAsr {
         return Ok(TowerForm::Whisper);
     }
-    const ROPE: &str = "rope_parameters";
     const PART: &str = "partial_rotary_factor";
-    let rope = fields.nested(ROPE)?.unwrap_or_else(|| Fields::empty_in(fields));
-    if rope.text("rope_type")?.is_some_and(|name| name != "default") {
-        return Err(rope.invalid("rope_type", "\"default\""));
+    let rope = match fields.nested("rope_scaling")? {
+        Some(rope) if !rope.object().is_empty() => rope,
+        _ => fields.nested("rope_parameters")?.unwrap_or_else(|| Fields::empty_in(fields)),
+    };
+    for name in ["rope_type", "type"] {
+        if rope.text(name)?.is_some_and(|kind| kind != "default") {
+            return Err(rope.invalid(name, "\"default\""));
+        }
     }
     let theta = rope.positive("rope_theta")?.or(fields.positive("rope_theta")?);
     let part = match rope.positive(PART)? {
