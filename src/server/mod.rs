@@ -335,6 +335,7 @@ fn generating() -> Router<AppState> {
 fn router(state: AppState) -> Result<Router, ServerError> {
     let generates = state.engine.model_info().heads.generates;
     let generating = match (&state.speech, generates) {
+        (Some(speech), true) if speech.does_chat() => generating().merge(audio::routes()),
         (Some(_), true) => audio::routes(),
         (None, true) => generating(),
         (_, false) => Router::new(),

@@ -178,6 +178,11 @@ impl AppState {
         self.speech.as_deref().ok_or_else(|| ApiError::not_found_object(message))
     }
 
+    /// Returns whether the model writes down what it hears, and does nothing else.
+    pub(super) fn only_hears(&self) -> bool {
+        self.speech.as_ref().is_some_and(|speech| !speech.does_chat())
+    }
+
     /// Returns the adapter that the client asked for as its model, if it is one. An adapter that
     /// is not loaded may be found in the folder of the resolver.
     ///

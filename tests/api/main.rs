@@ -20,3 +20,4 @@ mod texts;
 mod token_rules;
 mod tools;
 mod traces;
+mod transcription;

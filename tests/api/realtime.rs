@@ -24,7 +24,7 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{serving::Served, speech};
+use crate::{serving::Served, speech, transcription};
 
 /// The bytes of a WAV file before its samples.
 const HEADER: usize = 44;
@@ -197,6 +197,25 @@ async fn a_text_is_that_of_the_same_sound_in_a_file() {
     other.commit(true).await;
     assert_eq!(other.done().await, "");
     drop((client, other));
+    served.stop().await;
+}
+
+/// Its prompt needs no language.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_text_of_voxtral_is_that_of_the_same_sound_in_a_file() {
+    let served = transcription::served("voxtral").await;
+    for language in [None, Some("en")] {
+        let mut session = json!({"type": "session.update", "model": "tiny"});
+        if let Some(language) = language {
+            session["language"] = language.into();
+        }
+        let mut client = Client::ready(&served, session).await;
+        let file = std::fs::read(folder().join("rising.wav")).unwrap();
+        let fields = language.map(|code| ("language", code));
+        let file = heard(&served, &file, fields.as_slice()).await;
+        assert!(!file.is_empty());
+        assert_eq!(spoken(&mut client, &samples("rising.wav"), 3200).await, file, "{language:?}");
+    }
     served.stop().await;
 }
 

@@ -59,14 +59,28 @@ pub(crate) async fn post(
     file: Option<&[u8]>,
     fields: &[(&str, &str)],
 ) -> (u16, Value) {
+    let response = send(served, route, form(file, fields)).await;
+    let status = response.status().as_u16();
+    (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
+}
+
+async fn send(served: &Served, route: &str, form: Vec<u8>) -> reqwest::Response {
     let url = format!("{}/v1/audio/{route}", served.url);
     let request = reqwest::Client::new()
         .post(url)
         .header("content-type", format!("multipart/form-data; boundary={EDGE}"))
-        .body(form(file, fields));
-    let response = request.send().await.unwrap();
-    let status = response.status().as_u16();
-    (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap_or_default())
+        .body(form);
+    request.send().await.unwrap()
+}
+
+/// Returns the events of a stream.
+pub(crate) async fn stream(served: &Served, file: &[u8], fields: &[(&str, &str)]) -> Vec<Value> {
+    let response = send(served, "transcriptions", form(Some(file), fields)).await;
+    assert_eq!(response.status().as_u16(), 200);
+    let text = response.text().await.unwrap();
+    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = events.filter(|event| *event != "[DONE]");
+    events.map(|event| serde_json::from_str(event).unwrap()).collect()
 }
 
 /// Returns the text of a sound.

@@ -14,7 +14,16 @@ use crate::vision::{self, Prompt};
 /// The largest accepted difference of an embedding, relative to the largest of its sound.
 const EMBEDDINGS: f32 = 2e-5;
 
-const MODELS: [&str; 4] = ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"];
+const MODELS: [&str; 8] = [
+    "qwen2_audio",
+    "qwen2_audio-wide",
+    "voxtral",
+    "voxtral-wide",
+    "audio_flamingo_3",
+    "audio_flamingo_3-wide",
+    "glm_asr",
+    "glm_asr-wide",
+];
 
 /// The content of `golden.json`.
 #[derive(Deserialize)]
@@ -28,7 +37,7 @@ struct Golden {
 struct Sound {
     shapes: Vec<Vec<usize>>,
     mels: Vec<Vec<f32>>,
-    /// Those that hold sound, for the encoder of Qwen2-Audio.
+    /// Those of the last spectrogram that hold sound, unless all are encoded.
     frames: Option<usize>,
     num_embeds: usize,
     embeddings: Vec<f32>,
@@ -121,6 +130,26 @@ fn voxtral_wide() {
 }
 
 #[test]
+fn audio_flamingo_3() {
+    check("audio_flamingo_3");
+}
+
+#[test]
+fn audio_flamingo_3_wide() {
+    check("audio_flamingo_3-wide");
+}
+
+#[test]
+fn glm_asr() {
+    check("glm_asr");
+}
+
+#[test]
+fn glm_asr_wide() {
+    check("glm_asr-wide");
+}
+
+#[test]
 fn sounds_of_another_form_are_refused() {
     let (model, mut golden) = load("qwen2_audio");
     let [first, second, third, ..] = &mut golden.sounds[..] else { unreachable!() };
@@ -141,6 +170,12 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("voxtral", "num_attention_heads", serde_json::json!(5)),
         ("voxtral", "intermediate_size", serde_json::json!(80)),
         ("voxtral", "activation_function", serde_json::json!("new_act")),
+        ("audio_flamingo_3", "max_source_positions", serde_json::json!(51)),
+        ("glm_asr", "intermediate_size", serde_json::json!(64)),
+        ("glm_asr", "num_key_value_heads", serde_json::json!(1)),
+        ("glm_asr", "head_dim", serde_json::json!(8)),
+        ("glm_asr", "hidden_act", serde_json::json!("new_act")),
+        ("glm_asr", "rope_parameters", serde_json::json!({"rope_type": "linear"})),
     ] {
         let copy = tempfile::TempDir::new().unwrap();
         for entry in std::fs::read_dir(folder(name)).unwrap() {

@@ -23,6 +23,12 @@ import numpy as np
 import soundfile
 import torch
 from transformers import (
+    AudioFlamingo3Config,
+    AudioFlamingo3ForConditionalGeneration,
+    AudioFlamingo3Processor,
+    GlmAsrConfig,
+    GlmAsrForConditionalGeneration,
+    GlmAsrProcessor,
     PreTrainedTokenizerFast,
     Qwen2AudioConfig,
     Qwen2AudioForConditionalGeneration,
@@ -85,6 +91,30 @@ def voxtral(text, act, **tower):
     )
 
 
+def audio_flamingo_3(text, fields, **tower):
+    sizes = dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+        num_mel_bins=80, max_source_positions=50,
+    )
+    return AudioFlamingo3ForConditionalGeneration, AudioFlamingo3Config(
+        text_config=text_config("qwen2", **text), audio_config=sizes | tower,
+        audio_token_id=FIRST_TAG, **fields,
+    )
+
+
+def glm_asr(text, act, **tower):
+    # Two seconds, whose frames are a multiple of four.
+    sizes = dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128,
+        num_mel_bins=80, max_position_embeddings=100,
+    )
+    tied = dict(tie_word_embeddings=text.get("tie_word_embeddings", False))
+    return GlmAsrForConditionalGeneration, GlmAsrConfig(
+        text_config=text_config("llama", **text), audio_config=sizes | tower,
+        audio_token_id=FIRST_TAG, projector_hidden_act=act, **tied,
+    )
+
+
 def models():
     return {
         "qwen2_audio": lambda: qwen2_audio({}),
@@ -97,7 +127,26 @@ def models():
             dict(head_dim=12, num_key_value_heads=1), "silu", intermediate_size=160,
             num_mel_bins=128, num_attention_heads=4,
         ),
+        "audio_flamingo_3": lambda: audio_flamingo_3({}, {}),
+        "audio_flamingo_3-wide": lambda: audio_flamingo_3(
+            dict(hidden_size=48, num_key_value_heads=1),
+            dict(projector_bias=False, projector_hidden_act="relu"), num_mel_bins=128,
+            hidden_size=48, num_attention_heads=3, num_hidden_layers=3,
+            activation_function="gelu_new",
+        ),
+        "glm_asr": lambda: glm_asr(dict(head_dim=8), "gelu"),
+        "glm_asr-wide": lambda: glm_asr(
+            dict(head_dim=12, num_key_value_heads=1, tie_word_embeddings=True), "relu",
+            num_mel_bins=128, num_attention_heads=4, hidden_act="silu",
+            rope_parameters=dict(
+                rope_type="default", rope_theta=500.0, partial_rotary_factor=0.75,
+            ),
+        ),
     }
+
+
+# Those that cut a sound to parts, and say how much of the last part is sound.
+PROCESSORS = {"audioflamingo3": AudioFlamingo3Processor, "glmasr": GlmAsrProcessor}
 
 
 def inputs_of(model, extractor, words, sounds):
@@ -115,6 +164,13 @@ def inputs_of(model, extractor, words, sounds):
         parts = [-(-len(it) // (times * extractor.hop_length)) for it in sounds]
         counts = [part * config.audio_config.max_source_positions // merge for part in parts]
         return dict(input_features=features), counts
+    if config.model_type in PROCESSORS:
+        # One text needs no padding, and the processor wants a token for it.
+        words.pad_token = words.convert_ids_to_tokens(0)
+        processor = PROCESSORS[config.model_type](extractor, words, audio_token="<|AUDIO|>")
+        inputs = processor(text=["<|AUDIO|>"] * len(sounds), audio=sounds, sampling_rate=RATE)
+        counts = (inputs["input_ids"] == FIRST_TAG).sum(-1).tolist()
+        return {name: inputs[name] for name in ("input_features", "input_features_mask")}, counts
     processor = Qwen2AudioProcessor(extractor, words)
     inputs = processor(
         text="".join("<|AUDIO|>" for _ in sounds), audio=sounds, sampling_rate=RATE,
@@ -143,16 +199,20 @@ def run(model, tokens, inputs):
 @torch.no_grad()
 def record(folder, model, extractor, words):
     token = FIRST_TAG
-    sounds = [sound(*it) for it in SOUNDS]
+    # Fewer samples are no embedding of GLM-ASR.
+    least = 1_200 if model.config.model_type == "glmasr" else 0
+    wanted = [(parts, max(count, least)) for parts, count in SOUNDS]
+    sounds = [sound(*it) for it in wanted]
     all_of = [inputs_of(model, extractor, words, [it]) for it in sounds]
     records = []
-    for (parts, count), (inputs, [num_embeds]) in zip(SOUNDS, all_of):
+    for (parts, count), (inputs, [num_embeds]) in zip(wanted, all_of):
         # A second token, because the class takes a single one for a text without expansion.
         _, embeddings = run(model, [5] + [token] * num_embeds + [6], inputs)
         embeddings = embeddings.reshape(-1, embeddings.shape[-1])[:num_embeds]
         frames = None
-        if "feature_attention_mask" in inputs:
-            frames = (int(inputs["feature_attention_mask"].sum()) - 1) // 2 + 1
+        masks = [mask for name, mask in inputs.items() if name.endswith("mask")]
+        if masks:
+            frames = (int(masks[0][-1].sum()) - 1) // 2 + 1
         features = inputs["input_features"]
         records.append(dict(
             parts=parts, count=count, shapes=[list(it.shape) for it in features],
@@ -189,7 +249,9 @@ def build(name, kind, config):
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tokenizer().save_pretrained(folder)
-    extractor = WhisperFeatureExtractor(feature_size=config.audio_config.num_mel_bins, chunk_length=1)
+    audio = config.audio_config
+    seconds = 2 if audio.model_type == "glmasr_encoder" else 1
+    extractor = WhisperFeatureExtractor(feature_size=audio.num_mel_bins, chunk_length=seconds)
     extractor.save_pretrained(folder)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     record(folder, model, extractor, tokenizer())

@@ -74,8 +74,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = ["gemma3", "gemma3-wide", "glm4v", "glm4v_moe", "llama4", "llama4-wide"];
     let chats = ["internvl_chat", "internvl_chat-internlm2", "internvl_chat-phi3"];
     let vision = vision.into_iter().chain(chats).map(vision::folder);
-    let hearing =
-        ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
+    let hearing = hearing::folders();
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
     let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe"]);

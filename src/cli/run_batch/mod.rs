@@ -91,12 +91,12 @@ pub(crate) fn run(args: RunBatchArgs, config: Config) -> Result<(), CliError> {
         let engine = or_interrupt(engine::start(config.engine)).await?;
         let routes = InProcess::new(engine.clone(), server, recorder)?;
         let (generates, loaded) = (engine.model_info().heads.generates, engine.loaded());
-        let hears = Speech::of(&loaded.architecture, &loaded.codec).is_some();
+        let speech = Speech::of(&loaded.architecture, &loaded.codec);
         let abilities = Abilities {
-            generates: generates && !hears,
+            generates: generates && speech.as_ref().is_none_or(Speech::does_chat),
             pooling: engine.pooling_task(),
             compares: engine.compares(),
-            hears: generates && hears,
+            hears: generates && speech.is_some(),
         };
         let worker = Worker::new(routes, abilities);
         let outcome = or_interrupt(answer(worker, requests, answers, args.max_concurrency)).await;

@@ -142,22 +142,23 @@ playhouse {version} serves {name} on {shown}
 
 /// Returns the line about the page for browsers.
 fn page(engine: &Engine, base: &str) -> String {
-    let does_chat = engine.model_info().heads.generates && !hears(engine);
+    let does_chat = engine.model_info().heads.generates && !only_hears(engine);
     let use_of_it = if does_chat { "chat and watch the engine" } else { "watch the engine" };
     format!("  page      {base}/ in a browser, to {use_of_it}\n")
 }
 
-/// Returns whether the model writes down sounds.
-fn hears(engine: &Engine) -> bool {
+/// Returns whether the model writes down sounds, and does nothing else.
+fn only_hears(engine: &Engine) -> bool {
     let loaded = engine.loaded();
-    Speech::of(&loaded.architecture, &loaded.codec).is_some()
+    let speech = Speech::of(&loaded.architecture, &loaded.codec);
+    speech.is_some_and(|speech| !speech.does_chat())
 }
 
 /// Returns requests that the model answers: command, route, and the fields of the body after the
 /// model's name.
 fn tries(engine: &Engine) -> &'static [(&'static str, &'static str, &'static str)] {
     let heads = &engine.model_info().heads;
-    match (hears(engine), heads.generates) {
+    match (only_hears(engine), heads.generates) {
         // A sound is a file, and goes with no fields of JSON.
         (true, _) => &[],
         (false, true) => &[

@@ -1,6 +1,6 @@
-//! The languages of Whisper, by their codes.
+//! The languages of models that write down what they hear, by their codes.
 
-/// The languages whose word error rate is below one half.
+/// The languages of Whisper whose word error rate is below one half.
 pub(super) const SUPPORTED: [&str; 57] = [
     "af", "ar", "hy", "az", "be", "bs", "bg", "ca", "zh", "hr", "cs", "da", "nl", "en", "et", "fi",
     "fr", "gl", "de", "el", "he", "hi", "hu", "is", "id", "it", "ja", "kn", "kk", "ko", "lv", "lt",
@@ -14,3 +14,6 @@ pub(super) const FURTHER: [&str; 43] = [
     "ka", "tg", "sd", "am", "yi", "lo", "uz", "fo", "ht", "ps", "tk", "nn", "mt", "sa", "lb", "my",
     "bo", "mg", "as", "tt", "haw", "ln", "ha", "ba", "jw", "su", "yue",
 ];
+
+/// The languages that Voxtral was trained for. As in vLLM, a client may name those of Whisper, too.
+pub(super) const VOXTRAL: [&str; 9] = ["ar", "nl", "en", "fr", "de", "hi", "it", "pt", "es"];

@@ -5,18 +5,29 @@ mod pieces;
 
 use std::sync::Arc;
 
+use serde_json::json;
+
 pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
-use crate::api::{TextCodec, TokenId};
-use languages::{FURTHER, SUPPORTED};
+use crate::api::{ChatPrompt, Modality, TextCodec, TokenId};
+use languages::{FURTHER, SUPPORTED, VOXTRAL};
 
 /// The classes of models that write down what they hear.
-const ARCHITECTURES: [&str; 1] = ["WhisperForConditionalGeneration"];
+const WHISPER: &str = "WhisperForConditionalGeneration";
+const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
+const GLM_ASR: &str = "GlmAsrForConditionalGeneration";
+
+/// The instruction to GLM-ASR behind the token of a sound, as vLLM has it.
+const GLM_ASR_INSTRUCTION: &str = "<|pad|>can you transcribe the speech into a written format?";
 
 /// The languages whose words have no spaces between them.
 const WITHOUT_SPACES: [&str; 2] = ["ja", "zh"];
 
 /// The longest sound that Whisper takes at once, in seconds, if its files do not say.
 const SECONDS_DEFAULT: u32 = 30;
+
+/// The longest part of a live sound for a model that takes more at once, in seconds. So its text
+/// does not wait for the end of a long sound.
+const SECONDS_LIVE: u32 = 30;
 
 /// The task of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,43 +38,104 @@ pub enum SpeechTask {
     Translate,
 }
 
-/// A model that writes down what it hears: HF `WhisperForConditionalGeneration`.
+/// A model that writes down what it hears.
 #[derive(Clone)]
 pub struct Speech {
     codec: Arc<dyn TextCodec>,
-    /// The token at the beginning of a sound.
-    first_timestamp: TokenId,
-    is_multilingual: bool,
+    form: Form,
     /// The longest sound that the model takes at once.
     seconds_of_a_piece: u32,
 }
 
+/// The form of a model's prompts.
+#[derive(Debug, Clone)]
+enum Form {
+    /// HF `WhisperForConditionalGeneration`: the prompt is that of the decoder.
+    Whisper {
+        /// The token at the beginning of a sound.
+        first_timestamp: TokenId,
+        is_multilingual: bool,
+    },
+    /// HF `VoxtralForConditionalGeneration`: the sound is in the prompt. The form is that of
+    /// mistral-common's `encode_transcription`.
+    Voxtral {
+        /// The text in the place of a sound.
+        sound: String,
+    },
+    /// HF `GlmAsrForConditionalGeneration`: the sound and an instruction are in a chat.
+    GlmAsr {
+        /// The whole prompt.
+        prompt: String,
+    },
+}
+
 /// A language is not among those that the model knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Unsupported language: '{language}'.  Must be one of [{}].", quoted())]
+#[error("Unsupported language: '{language}'.  Must be one of [{}].", quoted(.known))]
 pub struct UnsupportedLanguage {
     /// The language.
     pub language: String,
+    /// The languages that the model knows well.
+    pub known: &'static [&'static str],
 }
 
-/// Returns the names of all supported languages.
-fn quoted() -> String {
-    SUPPORTED.map(|code| format!("'{code}'")).join(", ")
+/// Returns the names of languages.
+fn quoted(languages: &[&str]) -> String {
+    let quoted: Vec<String> = languages.iter().map(|code| format!("'{code}'")).collect();
+    quoted.join(", ")
 }
 
 impl Speech {
     /// Returns the model of this architecture with this tokenizer, if it is one for speech.
     #[must_use]
     pub fn of(architecture: &str, codec: &Arc<dyn TextCodec>) -> Option<Self> {
-        if !ARCHITECTURES.contains(&architecture) {
-            return None;
-        }
-        let first_timestamp = token(codec, "<|0.00|>")?;
-        let is_multilingual = token(codec, "<|transcribe|>").is_some();
+        let form = match architecture {
+            WHISPER => Form::Whisper {
+                first_timestamp: token(codec, "<|0.00|>")?,
+                is_multilingual: token(codec, "<|transcribe|>").is_some(),
+            },
+            VOXTRAL_CLASS => {
+                // Without them, the model answers in chats alone.
+                for marker in ["<s>", "[INST]", "[/INST]", "[TRANSCRIBE]"] {
+                    token(codec, marker)?;
+                }
+                let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                Form::Voxtral { sound: media.placeholder(Modality::Audio, 0)? }
+            }
+            GLM_ASR => {
+                codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                let message = json!({ "role": "user", "content": GLM_ASR_INSTRUCTION });
+                let messages = vec![message];
+                let chat =
+                    ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
+                Form::GlmAsr { prompt: codec.render_chat(&chat).ok()? }
+            }
+            _ => return None,
+        };
         let seconds_of_a_piece =
             codec.media().and_then(|media| media.sound_seconds()).unwrap_or(SECONDS_DEFAULT);
-        let codec = Arc::clone(codec);
-        Some(Self { codec, first_timestamp, is_multilingual, seconds_of_a_piece })
+        Some(Self { codec: Arc::clone(codec), form, seconds_of_a_piece })
+    }
+
+    /// Returns whether the model answers in chats, too.
+    #[must_use]
+    pub fn does_chat(&self) -> bool {
+        !matches!(self.form, Form::Whisper { .. })
+    }
+
+    /// Returns whether the model has a task.
+    #[must_use]
+    pub fn has_task(&self, task: SpeechTask) -> bool {
+        match self.form {
+            Form::Whisper { .. } => true,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => task == SpeechTask::Transcribe,
+        }
+    }
+
+    /// Returns whether the model can say when it heard a word.
+    #[must_use]
+    pub fn has_timestamps(&self) -> bool {
+        self.first_timestamp().is_some()
     }
 
     /// Returns the longest sound that the model takes at once, in seconds.
@@ -78,11 +150,24 @@ impl Speech {
         16_000
     }
 
-    /// Returns the number of times at which the model hears a sound of so many seconds.
+    /// Returns the longest part of a sound that arrives while it is spoken, in seconds.
+    #[must_use]
+    pub fn seconds_of_a_live_piece(&self) -> u32 {
+        match self.form {
+            Form::Whisper { .. } => self.seconds_of_a_piece,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => self.seconds_of_a_piece.min(SECONDS_LIVE),
+        }
+    }
+
+    /// Returns the number of times at which the model hears a sound of so many seconds, beside the
+    /// tokens of its prompt.
     #[must_use]
     pub fn num_audio_tokens(&self, seconds: f64) -> usize {
         const TIMES_A_SECOND: f64 = 100.0;
-        (seconds * TIMES_A_SECOND).ceil() as usize
+        match self.form {
+            Form::Whisper { .. } => (seconds * TIMES_A_SECOND).ceil() as usize,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => 0,
+        }
     }
 
     /// Returns the language that a client asks for.
@@ -90,19 +175,41 @@ impl Speech {
     /// # Errors
     /// If the model has no such language.
     pub fn language(&self, code: &str) -> Result<&'static str, UnsupportedLanguage> {
-        let known = SUPPORTED.iter().find(|known| **known == code).copied();
-        let further = || FURTHER.iter().find(|known| **known == code).copied();
-        let has = |code: &&str| !self.is_multilingual || self.token_of(code).is_some();
-        let found = known.or_else(further).filter(has);
-        found.ok_or_else(|| UnsupportedLanguage { language: code.to_owned() })
+        let known: &'static [&'static str] = match self.form {
+            Form::Whisper { .. } | Form::GlmAsr { .. } => &SUPPORTED,
+            Form::Voxtral { .. } => &VOXTRAL,
+        };
+        let has = |code: &&str| match self.form {
+            Form::Whisper { is_multilingual, .. } => {
+                !is_multilingual || self.token_of(code).is_some()
+            }
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => true,
+        };
+        let mut all = known.iter().chain(&SUPPORTED).chain(&FURTHER).copied();
+        let found = all.find(|known| *known == code).filter(has);
+        found.ok_or_else(|| UnsupportedLanguage { language: code.to_owned(), known })
     }
 
-    /// Returns the tokens of the languages that a sound may be in. A model of one language has
-    /// none.
+    /// Returns the tokens of the languages that a sound may be in, one of which its prompt needs.
+    /// A model that needs none has none.
     #[must_use]
     pub fn languages(&self) -> Vec<(&'static str, TokenId)> {
-        let tokens = SUPPORTED.iter().filter_map(|code| Some((*code, self.token_of(code)?)));
-        if self.is_multilingual { tokens.collect() } else { Vec::new() }
+        match self.form {
+            Form::Whisper { is_multilingual: true, .. } => {
+                SUPPORTED.iter().filter_map(|code| Some((*code, self.token_of(code)?))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the language of a sound whose client names none, if the model need not find it.
+    #[must_use]
+    pub fn language_default(&self) -> Option<&'static str> {
+        match self.form {
+            Form::Whisper { .. } => Some("en"),
+            // It hears it itself.
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
+        }
     }
 
     fn token_of(&self, language: &str) -> Option<TokenId> {
@@ -115,21 +222,31 @@ impl Speech {
         "<|startoftranscript|>"
     }
 
-    /// Returns the prompt of a task. `before` is text that comes before the sound's.
+    /// Returns the prompt of a task. `before` is text that comes before the sound's. Only Whisper's
+    /// prompt has a place for it.
     #[must_use]
     pub fn prompt(
         &self,
         task: SpeechTask,
-        language: &str,
+        language: Option<&str>,
         before: &str,
         has_timestamps: bool,
     ) -> String {
+        let is_multilingual = match &self.form {
+            Form::Whisper { is_multilingual, .. } => *is_multilingual,
+            Form::Voxtral { sound } => {
+                let language = language.map(|code| format!("lang:{code}")).unwrap_or_default();
+                return format!("<s>[INST]{sound}[/INST]{language}[TRANSCRIBE]");
+            }
+            Form::GlmAsr { prompt } => return prompt.clone(),
+        };
         let before = match before {
             "" => String::new(),
             // vLLM's form. Its mark is text and no token, unlike Whisper's own `<|startofprev|>`.
             before => format!("<|startoftranscript|><|prev|>{before}"),
         };
-        let task = match (self.is_multilingual, task) {
+        let language = language.unwrap_or("en");
+        let task = match (is_multilingual, task) {
             (false, _) => String::new(),
             (true, SpeechTask::Transcribe) => format!("<|{language}|><|transcribe|>"),
             (true, SpeechTask::Translate) => format!("<|{language}|><|translate|>"),
@@ -140,20 +257,23 @@ impl Speech {
 
     /// Returns the text between the pieces of a sound.
     #[must_use]
-    pub fn joint(&self, language: &str) -> &'static str {
-        if WITHOUT_SPACES.contains(&language) { "" } else { " " }
+    pub fn joint(&self, language: Option<&str>) -> &'static str {
+        if language.is_some_and(|code| WITHOUT_SPACES.contains(&code)) { "" } else { " " }
     }
 
-    /// Returns the token at the beginning of a sound.
+    /// Returns the token at the beginning of a sound, if the model has tokens for times.
     #[must_use]
-    pub fn first_timestamp(&self) -> TokenId {
-        self.first_timestamp
+    pub fn first_timestamp(&self) -> Option<TokenId> {
+        match self.form {
+            Form::Whisper { first_timestamp, .. } => Some(first_timestamp),
+            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
+        }
     }
 
     /// Returns the time that a token stands for, in units of [`Speech::SECONDS_OF_A_STEP`].
     #[must_use]
     pub fn timestamp(&self, token: TokenId) -> Option<u32> {
-        token.checked_sub(self.first_timestamp)
+        token.checked_sub(self.first_timestamp()?)
     }
 
     /// Seconds from one timestamp to the next.

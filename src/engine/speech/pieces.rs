@@ -6,6 +6,9 @@ use super::Speech;
 use crate::api::{MediaError, MediaSource, Modality, RawMedia};
 use crate::media::audio::{Cutter, Decoder, Piece, Pieces, SECONDS_MAX, wav};
 
+/// Seconds of a file that are decoded at once. The memory of a longer part is leased bit by bit.
+const SECONDS_AT_ONCE: usize = 30;
+
 /// A part of a sound, as the item of a prompt.
 #[derive(Debug, Clone)]
 pub struct SoundPiece {
@@ -78,18 +81,24 @@ impl Speech {
     /// Returns a sound without samples yet.
     #[must_use]
     pub fn live_sound(&self) -> LiveSound {
-        LiveSound::new(self.sampling_rate(), self.seconds_of_a_piece())
+        LiveSound::new(self.sampling_rate(), self.seconds_of_a_live_piece())
     }
 }
 
 impl SoundPieces {
-    /// Decodes the next part. This takes a while, so it belongs on a blocking thread.
+    /// Decodes about 30 seconds more, or those that the next part lacks. Returns the number of
+    /// samples. This takes a while, so it belongs on a blocking thread.
     ///
     /// # Errors
     /// [`MediaError`] if the file is broken or too long.
-    pub fn next_piece(&mut self) -> Result<Option<SoundPiece>, MediaError> {
-        let piece = self.pieces.next()?;
-        Ok(piece.map(|piece| self.items.item(&piece)))
+    pub fn decode(&mut self) -> Result<usize, MediaError> {
+        self.pieces.decode(SECONDS_AT_ONCE * self.items.rate as usize)
+    }
+
+    /// Cuts the next part. `None` after the last, and while samples are missing.
+    pub fn next_piece(&mut self) -> Option<SoundPiece> {
+        let piece = self.pieces.cut()?;
+        Some(self.items.item(&piece))
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a file to samples: WAV, AIFF, FLAC, MP3, and Vorbis in Ogg.
+//! From a file to samples: WAV, AIFF, CAF, FLAC, MP3, AAC, ALAC, and Vorbis in Ogg.
 //!
 //! A sound is decoded block by block, so the memory does not depend on its length. Channels are
 //! averaged, and samples are resampled to the model's rate.
@@ -12,12 +12,15 @@ use symphonia::core::{
     codecs::audio::{AudioDecoder, AudioDecoderOptions},
     common::Limit,
     errors::Error,
-    formats::{FormatOptions, FormatReader, Track, TrackType, probe::Hint},
+    formats::{
+        FormatOptions, FormatReader, Track, TrackType, probe::Hint, well_known::FORMAT_ID_ISOMP4,
+    },
     io::MediaSourceStream,
     meta::MetadataOptions,
 };
 
 use super::invalid;
+use super::mp4::Plan;
 use super::resample::Resampler;
 use super::riff::{Patched, tags_end};
 
@@ -48,7 +51,10 @@ const LENGTH_SLACK_SECONDS: f64 = 1.0;
 const SAMPLES_PER_BYTE_MAX: usize = 16;
 
 /// The formats that are decoded, for errors.
-const DECODED: &str = "WAV, AIFF, FLAC, MP3 and Vorbis in Ogg";
+const DECODED: &str = "WAV, AIFF, CAF, FLAC, MP3, AAC, M4A and Vorbis in Ogg";
+
+/// Bytes of packets beside twice those of the file. A table may name the same bytes many times.
+const PACKET_BYTES_SLACK: u64 = 1 << 20;
 
 /// A sound that is being decoded.
 pub(crate) struct Decoder {
@@ -67,6 +73,8 @@ pub(crate) struct Decoder {
     /// Frames that the file says it has.
     announced: Option<u64>,
     num_frames: u64,
+    /// Bytes of packets that may still be read, and one for each packet.
+    packet_bytes_left: u64,
     is_at_end: bool,
 }
 
@@ -84,12 +92,21 @@ impl Decoder {
         if let Some(other) = other_format(&file[tags_end(&file)..]) {
             return Err(invalid(format!("it is {other}; {DECODED} are decoded")));
         }
-        let stream = MediaSourceStream::new(Box::new(Patched::new(file)), Default::default());
+        let boxes = if tags_end(&file) == 0 { Plan::of(&file) } else { None };
+        if boxes.as_ref().is_some_and(Plan::is_too_large) {
+            return Err(invalid("its tables of samples are too large"));
+        }
+        let (len, is_mp4) = (file.len() as u64, boxes.is_some());
+        let file = Patched::new(file, boxes.map(|plan| plan.patches));
+        let stream = MediaSourceStream::new(Box::new(file), Default::default());
         let limit = Limit::Maximum(TAG_BYTES_MAX);
         let meta = MetadataOptions::default().limit_tag_bytes(limit).limit_visual_bytes(limit);
         let format = symphonia::default::get_probe()
             .probe(&Hint::new(), stream, FormatOptions::default(), meta)
             .map_err(|error| invalid(format!("cannot identify the sound's format: {error}")))?;
+        if format.format_info().format == FORMAT_ID_ISOMP4 && !is_mp4 {
+            return Err(invalid("it is MP4 with other bytes before it"));
+        }
         let track = format.default_track(TrackType::Audio);
         let track = track.ok_or_else(|| invalid("the file has no sound"))?;
         let params = track.codec_params.as_ref().and_then(|params| params.audio());
@@ -116,6 +133,7 @@ impl Decoder {
             length,
             announced,
             num_frames: 0,
+            packet_bytes_left: 2 * len + PACKET_BYTES_SLACK,
             is_at_end: false,
         })
     }
@@ -161,6 +179,8 @@ impl Decoder {
             }
             Err(error) => return Err(invalid(error.to_string())),
         };
+        let left = self.packet_bytes_left.checked_sub(packet.data.len() as u64 + 1);
+        self.packet_bytes_left = left.ok_or_else(|| invalid("it has more packets than bytes"))?;
         if packet.track_id != self.track {
             return Ok(Some(Vec::new()));
         }
@@ -234,21 +254,13 @@ impl Decoder {
 /// Returns the name of a format that is known and not decoded, by the first bytes of a file.
 fn other_format(file: &[u8]) -> Option<&'static str> {
     const OPUS_AT: usize = 28;
-    const CODEC_AT: usize = 20;
     let is_at = |at: usize, bytes: &[u8]| file.get(at..).is_some_and(|it| it.starts_with(bytes));
-    let is_wave = is_at(0, b"RIFF") && is_at(8, b"WAVEfmt ");
     match file {
-        [_, _, _, _, b'f', b't', b'y', b'p', ..] => Some("MP4 or M4A, with AAC or ALAC"),
         [0x1a, 0x45, 0xdf, 0xa3, ..] => Some("WebM or Matroska"),
-        [b'c', b'a', b'f', b'f', ..] => Some("a Core Audio file (CAF)"),
         [b'#', b'!', b'A', b'M', b'R', ..] => Some("AMR"),
         [0x30, 0x26, 0xb2, 0x75, ..] => Some("WMA"),
-        // MP3 has one of the bits of the layer.
-        [0xff, byte, ..] if byte & 0xf6 == 0xf0 => Some("AAC"),
         [b'O', b'g', b'g', b'S', ..] if is_at(OPUS_AT, b"OpusHead") => Some("Opus in Ogg"),
         [b'O', b'g', b'g', b'S', ..] if is_at(OPUS_AT, b"Speex") => Some("Speex in Ogg"),
-        _ if is_wave && is_at(CODEC_AT, &[2, 0]) => Some("WAV with Microsoft's ADPCM"),
-        _ if is_wave && is_at(CODEC_AT, &[0x11, 0]) => Some("WAV with IMA ADPCM"),
         _ => None,
     }
 }
@@ -285,9 +297,10 @@ pub(crate) fn decoded_bytes(file: &Arc<[u8]>, rate: u32) -> usize {
     decoder.samples_max(file.len()).saturating_mul(size_of::<f32>())
 }
 
-/// Returns the length of a track in seconds, if the file says it.
+/// Returns the length of a track in seconds, if the file says it. An MP4 file in fragments says 0.
 fn length(track: &Track, rate: Option<u32>) -> Option<f64> {
-    Some(track.num_frames? as f64 / f64::from(rate.filter(|rate| *rate > 0)?))
+    let num_frames = track.num_frames.filter(|frames| *frames > 0)?;
+    Some(num_frames as f64 / f64::from(rate.filter(|rate| *rate > 0)?))
 }
 
 fn too_long(size: u64, limit: u32) -> MediaError {

@@ -3,6 +3,7 @@
 
 mod decode;
 mod mel;
+mod mp4;
 mod resample;
 mod riff;
 mod split;

@@ -31,9 +31,10 @@ pub(super) struct Patched {
 }
 
 impl Patched {
-    /// Returns a file with a plain header, if it is a WAV or AIFF file.
-    pub(super) fn new(file: Arc<[u8]>) -> Self {
-        let patches = wave(&file).or_else(|| aiff(&file)).unwrap_or_default();
+    /// Returns a file with a plain header, if it is a WAV or AIFF file. Other files have their own
+    /// `patches`.
+    pub(super) fn new(file: Arc<[u8]>, patches: Option<Vec<(usize, [u8; 4])>>) -> Self {
+        let patches = patches.or_else(|| wave(&file)).or_else(|| aiff(&file)).unwrap_or_default();
         let begin = tags_end(&file) as u64;
         let mut file = Cursor::new(file);
         file.set_position(begin);

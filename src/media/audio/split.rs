@@ -81,18 +81,28 @@ impl Pieces {
         Self { decoder, cutter: Cutter::new(rate, seconds) }
     }
 
-    /// Returns the next piece.
+    /// Decodes the samples that the next piece lacks, at once not many more than `most`. Returns
+    /// their number.
     ///
     /// # Errors
     /// As [`Decoder::next`].
-    pub(crate) fn next(&mut self) -> Result<Option<Piece>, MediaError> {
-        while self.cutter.needs_samples() {
+    pub(crate) fn decode(&mut self, most: usize) -> Result<usize, MediaError> {
+        let mut count = 0;
+        while self.cutter.needs_samples() && count < most {
             match self.decoder.next()? {
-                Some(samples) => self.cutter.push(samples),
+                Some(samples) => {
+                    count += samples.len();
+                    self.cutter.push(samples);
+                }
                 None => self.cutter.end(),
             }
         }
-        Ok(self.cutter.next())
+        Ok(count)
+    }
+
+    /// Returns the next piece. `None` after the last, and while samples are missing.
+    pub(crate) fn cut(&mut self) -> Option<Piece> {
+        self.cutter.next()
     }
 }
 
@@ -117,7 +127,13 @@ mod tests {
     fn pieces(samples: &[f32], rate: u32, seconds: u32) -> Vec<Piece> {
         let decoder = Decoder::open(wav(samples, rate), rate, 3600).unwrap();
         let mut pieces = Pieces::new(decoder, rate, seconds);
-        std::iter::from_fn(|| pieces.next().unwrap()).collect()
+        let mut all = Vec::new();
+        while all.last().is_none_or(|piece: &Piece| !piece.is_last) {
+            assert!(pieces.decode(1000).unwrap() < 1000 + rate as usize);
+            all.extend(pieces.cut());
+        }
+        assert!(pieces.cut().is_none());
+        all
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Sounds of models that answer about them: Qwen2-Audio and Voxtral (HF `Qwen2AudioProcessor`,
-//! `VoxtralProcessor`).
+//! Sounds of models that answer about them: HF `Qwen2AudioProcessor`, `VoxtralProcessor`,
+//! `AudioFlamingo3Processor` and `GlmAsrProcessor`.
 
 use std::path::Path;
 
@@ -15,21 +15,28 @@ use serde_json::{Map, Value};
 
 use super::whisper;
 use crate::media::{
-    audio::{MelConfig, MelExtractor},
+    audio::{MelConfig, MelExtractor, SECONDS_MAX},
     processor::FamilyProcessor,
 };
 use crate::model::ConfigError;
-use crate::model::audio::{AudioFamily, Sounds};
+use crate::model::audio::{AudioFamily, EXTRACTOR_FILES, Sounds};
 use crate::model::config::Fields;
+use crate::model_files;
 
 /// The longest sound of Voxtral, in spectrograms. It was trained for 40 minutes.
 const SPECTROGRAMS_MAX: usize = 80;
+
+/// The longest sounds of Audio Flamingo 3 and GLM-ASR, in seconds, if their files do not say.
+const AUDIO_FLAMINGO_3_SECONDS: f64 = 600.0;
+const GLM_ASR_SECONDS: f64 = 655.0;
 
 /// The processor of one model.
 pub(super) struct Hearing {
     sounds: Sounds,
     placeholder_token: [TokenId; 1],
     extractor: MelExtractor,
+    /// The most spectrograms of a sound.
+    spectrograms_max: usize,
 }
 
 impl Hearing {
@@ -48,11 +55,20 @@ impl Hearing {
         }
         if config.num_windows() != 2 * sounds.num_frames {
             let seconds = 2 * sounds.num_frames * config.hop_length / config.rate as usize;
-            let expected = format!("{seconds} seconds, by max_source_positions of config.json");
+            let expected = format!("{seconds} seconds, by the positions of config.json");
             return Err(invalid("chunk_length", expected));
         }
+        let spectrograms_max = match family {
+            AudioFamily::Qwen2Audio => 1,
+            AudioFamily::Voxtral => SPECTROGRAMS_MAX,
+            AudioFamily::AudioFlamingo3 => {
+                spectrograms_max(model, &config, AUDIO_FLAMINGO_3_SECONDS)?
+            }
+            AudioFamily::GlmAsr => spectrograms_max(model, &config, GLM_ASR_SECONDS)?,
+        };
         let placeholder_token = [sounds.placeholder];
-        Ok(Self { sounds, placeholder_token, extractor: MelExtractor::new(config) })
+        let extractor = MelExtractor::new(config);
+        Ok(Self { sounds, placeholder_token, extractor, spectrograms_max })
     }
 
     /// Returns the spectrogram of a sound, and its number of frames that hold sound.
@@ -65,13 +81,25 @@ impl Hearing {
         if num_embeds == 0 {
             return Err(invalid("it is too short to have an embedding"));
         }
-        let frames = MediaTensor {
-            shape: vec![num_frames],
-            dtype: MediaDtype::F32,
-            data: Vec::new().into(),
-        };
         let mel = tensor(config, &self.extractor.spectrogram(samples));
-        Ok(media(vec![mel, frames], num_embeds))
+        Ok(media(vec![mel, frames(num_frames)], num_embeds))
+    }
+
+    /// Returns the spectrograms of the first parts of a sound. Each is filled with silence. The
+    /// number of frames of the last one that hold sound follows.
+    fn parts(&self, samples: &[f32]) -> Result<ProcessedMedia, MediaError> {
+        let config = self.extractor.config();
+        let most = self.spectrograms_max * config.num_samples();
+        let samples = &samples[..samples.len().min(most)];
+        let parts: Vec<&[f32]> = samples.chunks(config.num_samples()).collect();
+        let Some((last, whole)) = parts.split_last() else { return Err(invalid("it is empty")) };
+        let last = last.len().div_ceil(config.hop_length).div_ceil(2);
+        let num_embeds = (whole.len() * self.sounds.num_frames + last) / self.sounds.merge;
+        if num_embeds == 0 {
+            return Err(invalid("it is too short to have an embedding"));
+        }
+        let mels = parts.iter().map(|part| tensor(config, &self.extractor.spectrogram(part)));
+        Ok(media(mels.chain([frames(last)]).collect(), num_embeds))
     }
 
     /// Returns the spectrograms of all parts of a sound. The last part is filled with silence.
@@ -103,6 +131,33 @@ impl Hearing {
     }
 }
 
+/// Returns the most spectrograms of a sound of `seconds`, or of `max_audio_len` in the settings of
+/// the processor. HF truncates longer sounds.
+fn spectrograms_max(model: &Path, config: &MelConfig, seconds: f64) -> Result<usize, ConfigError> {
+    const FIELD: &str = "max_audio_len";
+    let path = model.join(EXTRACTOR_FILES[1]);
+    let whole = match model_files::exists(&path) {
+        true => whisper::json(&path)?,
+        false => Value::Null,
+    };
+    let value = whole.get(FIELD).filter(|value| !value.is_null());
+    let most = f64::from(SECONDS_MAX);
+    let seconds = value.map_or(Some(seconds), Value::as_f64);
+    let seconds = seconds.filter(|seconds| (config.seconds as f64..=most).contains(seconds));
+    let count = seconds.map(|seconds| seconds as usize / config.seconds);
+    count.ok_or_else(|| ConfigError::Invalid {
+        path,
+        field: FIELD.to_owned(),
+        value: value.unwrap_or(&Value::Null).to_string(),
+        expected: format!("seconds from {} to {most}", config.seconds),
+    })
+}
+
+/// Returns the tensor that says how many frames hold sound. It has no elements.
+fn frames(num_frames: usize) -> MediaTensor {
+    MediaTensor { shape: vec![num_frames], dtype: MediaDtype::F32, data: Vec::new().into() }
+}
+
 /// Returns the tensor of a spectrogram.
 fn tensor(config: &MelConfig, values: &[f32]) -> MediaTensor {
     MediaTensor {
@@ -126,17 +181,15 @@ impl FamilyProcessor for Hearing {
     }
 
     fn max_item_embeds(&self) -> usize {
-        let of_one = self.sounds.num_frames / self.sounds.merge;
-        match self.sounds.family {
-            AudioFamily::Qwen2Audio => of_one,
-            AudioFamily::Voxtral => SPECTROGRAMS_MAX * of_one,
-        }
+        self.spectrograms_max * (self.sounds.num_frames / self.sounds.merge)
     }
 
     fn placeholder(&self, _modality: Modality) -> &str {
         match self.sounds.family {
             AudioFamily::Qwen2Audio => "<|audio_bos|><|AUDIO|><|audio_eos|>",
             AudioFamily::Voxtral => "[BEGIN_AUDIO][AUDIO]",
+            AudioFamily::AudioFlamingo3 => "<sound>",
+            AudioFamily::GlmAsr => "<|begin_of_audio|><|pad|><|end_of_audio|>",
         }
     }
 
@@ -144,7 +197,7 @@ impl FamilyProcessor for Hearing {
         let placeholder = self.placeholder(modality);
         match self.sounds.family {
             AudioFamily::Qwen2Audio => format!("Audio {}: {placeholder}", index + 1),
-            AudioFamily::Voxtral => placeholder.to_owned(),
+            _ => placeholder.to_owned(),
         }
     }
 
@@ -168,10 +221,20 @@ impl FamilyProcessor for Hearing {
         self.extractor.config().rate
     }
 
+    fn sound_seconds(&self) -> Option<u32> {
+        match self.sounds.family {
+            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => None,
+            AudioFamily::Voxtral | AudioFamily::GlmAsr => {
+                u32::try_from(self.spectrograms_max * self.extractor.config().seconds).ok()
+            }
+        }
+    }
+
     fn audio(&self, samples: &[f32], _: &Map<String, Value>) -> Result<ProcessedMedia, MediaError> {
         match self.sounds.family {
             AudioFamily::Qwen2Audio => self.one(samples),
             AudioFamily::Voxtral => self.all(samples),
+            AudioFamily::AudioFlamingo3 | AudioFamily::GlmAsr => self.parts(samples),
         }
     }
 }

@@ -41,8 +41,10 @@ fn samples(sound: &Sound) -> Vec<f32> {
 
 #[test]
 fn spectrograms_and_counts_are_those_of_transformers() {
-    for model in ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"] {
-        let folder = tests().join("hearing").join(model);
+    let models = ["qwen2_audio", "voxtral", "audio_flamingo_3", "glm_asr"];
+    let wide = models.map(|model| format!("{model}-wide"));
+    for model in models.map(str::to_owned).into_iter().chain(wide) {
+        let folder = tests().join("hearing").join(&model);
         let golden = std::fs::read(folder.join("golden.json")).unwrap();
         let golden: Golden = serde_json::from_slice(&golden).unwrap();
         let processor = processor_for(&folder, |_| Vec::new()).unwrap().unwrap();
@@ -79,8 +81,40 @@ fn sounds_without_an_embedding_are_refused() {
     for (name, count) in [("qwen2_audio", 320), ("qwen2_audio", 0), ("voxtral", 0)] {
         assert!(matches!(of(name, count), Err(MediaError::Invalid { .. })), "{name} {count}");
     }
+    // Seven windows have four frames, of which GLM-ASR makes an embedding.
+    assert!(of("glm_asr", 961).is_ok());
+    for (name, count) in [("audio_flamingo_3", 320), ("audio_flamingo_3", 0), ("glm_asr", 960)] {
+        assert!(matches!(of(name, count), Err(MediaError::Invalid { .. })), "{name} {count}");
+    }
     let too_long = of("voxtral", 81 * 16_000);
     assert!(matches!(too_long, Err(MediaError::TooLarge { size: 81, limit: 80, .. })));
+}
+
+#[test]
+fn the_processor_says_how_much_of_a_sound_is_heard() {
+    let copy = tempfile::TempDir::new().unwrap();
+    let from = tests().join("hearing/audio_flamingo_3");
+    for file in ["config.json", "preprocessor_config.json"] {
+        std::fs::copy(from.join(file), copy.path().join(file)).unwrap();
+    }
+    let settings = copy.path().join("processor_config.json");
+    let load = |seconds: Value| {
+        let fields = json!({ "processor_class": "x", "max_audio_len": seconds });
+        std::fs::write(&settings, fields.to_string()).unwrap();
+        processor_for(copy.path(), |_| Vec::new()).map(Option::unwrap)
+    };
+    let num_embeds = |seconds: Value| {
+        let media = load(seconds).unwrap().audio(&vec![0.1; 5 * 16_000], &Map::new()).unwrap();
+        assert_eq!(media.tensors.len(), media.num_embeds / 25 + 1);
+        media.num_embeds
+    };
+    assert_eq!(num_embeds(json!(3)), 3 * 25);
+    assert_eq!(num_embeds(json!(2.5)), 2 * 25);
+    assert_eq!(num_embeds(Value::Null), 5 * 25);
+    for wrong in [json!(0), json!("10"), json!(1e9)] {
+        let why = load(wrong).err().unwrap().to_string();
+        assert!(why.contains("max_audio_len"), "{why}");
+    }
 }
 
 #[test]

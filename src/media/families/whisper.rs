@@ -55,11 +55,6 @@ impl WhisperProcessor {
 pub(super) fn settings(
     model: &Path,
 ) -> Result<(MelConfig, impl Fn(&str, String) -> ConfigError), ConfigError> {
-    let json = |path: &Path| {
-        let text = model_files::read(path).map_err(ModelFileError::read(path))?;
-        serde_json::from_slice::<Value>(&text)
-            .map_err(|error| ConfigError::Json { path: path.to_owned(), reason: error.to_string() })
-    };
     let paths = EXTRACTOR_FILES.map(|file| model.join(file));
     let whole = model_files::exists(&paths[1]).then(|| json(&paths[1])).transpose()?;
     let nested = |whole: &Value| {
@@ -78,6 +73,16 @@ pub(super) fn settings(
         ConfigError::Invalid { path: path.clone(), field: field.to_owned(), value, expected }
     };
     Ok((config, invalid))
+}
+
+/// Reads the file `path`.
+///
+/// # Errors
+/// [`ConfigError`] if it cannot be read, or is not JSON.
+pub(super) fn json(path: &Path) -> Result<Value, ConfigError> {
+    let text = model_files::read(path).map_err(ModelFileError::read(path))?;
+    serde_json::from_slice::<Value>(&text)
+        .map_err(|error| ConfigError::Json { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// Reads the extractor's settings from the file `path`.

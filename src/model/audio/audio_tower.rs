@@ -1,19 +1,25 @@
-//! From a mel spectrogram to states: HF `WhisperEncoder`, without its last norm.
+//! From a mel spectrogram to states: HF `WhisperEncoder` and `GlmAsrEncoder`, without their last
+//! norm.
 //!
 //! | tensor | shape |
 //! |---|---|
 //! | mel spectrogram of an item | `[num_mel_bins, 2 * num_frames]` |
 //! | states | `[num_frames, hidden_size]`, or those of the first frames |
 
+use std::sync::Arc;
+
 use burn::tensor::{Device, Tensor, TensorData};
-use playhouse_kernels::{Activation, AttentionMask, AttentionMetadata, activate, add};
+use playhouse_kernels::{
+    Activation, AttentionMask, AttentionMetadata, KernelError, RotaryTable, activate, add,
+};
 
 use super::conv::{Conv, Stride};
 use crate::model::encoder_decoder::{
     AttentionForm, FeedForward, FeedForwardForm, LoadLinear, Normed, SelfAttention, StackConfig,
     Stream,
 };
-use crate::model::weight_loader::WeightLoader;
+use crate::model::layers::rotary::default_frequencies;
+use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, MediaData, MediaTensorView, ModelError};
 
 /// The sizes of a tower.
@@ -26,14 +32,42 @@ pub(super) struct TowerConfig {
     pub(super) stack: StackConfig,
     /// That of the layers.
     pub(super) activation: Activation,
+    pub(super) form: TowerForm,
+}
+
+/// The names of a tower's modules, and how its frames get positions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum TowerForm {
+    /// As Whisper: learned vectors are added to the frames.
+    Whisper,
+    /// As GLM-ASR: the first elements of queries and keys are rotated.
+    GlmAsr { theta: f64, rotary_dim: usize },
+}
+
+impl TowerForm {
+    /// Returns the name of the norm after the last layer.
+    pub(super) fn last_norm(self) -> &'static str {
+        match self {
+            Self::Whisper => "layer_norm",
+            Self::GlmAsr { .. } => "norm",
+        }
+    }
+
+    /// Returns the names of the norms before attention and feed-forward part.
+    fn norms(self) -> [&'static str; 2] {
+        match self {
+            Self::Whisper => ["self_attn_layer_norm", "final_layer_norm"],
+            Self::GlmAsr { .. } => ["input_layernorm", "post_attention_layernorm"],
+        }
+    }
 }
 
 /// A tower.
 #[derive(Debug)]
 pub(super) struct AudioTower {
     convs: [Conv; 2],
-    /// `[num_frames, hidden_size]`: added to the frames.
-    positions: Tensor<2>,
+    /// `[num_frames, hidden_size]`: added to the frames, unless they are rotated.
+    positions: Option<Tensor<2>>,
     layers: Vec<Layer>,
     /// The shape of a spectrogram: bins, and times.
     input: [usize; 2],
@@ -61,13 +95,25 @@ impl AudioTower {
         let convs =
             [conv("conv1", num_mel_bins, Stride::One)?, conv("conv2", hidden_size, Stride::Two)?];
         let shape = [num_frames, hidden_size];
-        let positions = loader.values(&format!("{module}.embed_positions.weight"), &shape)?;
-        let layers = (0..config.stack.num_layers)
-            .map(|index| Layer::load(loader, config, &format!("{module}.layers.{index}"), linear));
+        let (positions, rotary) = match config.form {
+            TowerForm::Whisper => {
+                let values = loader.values(&format!("{module}.embed_positions.weight"), &shape)?;
+                let values = TensorData::new(values, shape);
+                (Some(Tensor::from_data(values, loader.device())), None)
+            }
+            TowerForm::GlmAsr { theta, rotary_dim } => {
+                let table = rotary_table(theta, rotary_dim, num_frames, loader.device());
+                (None, Some(Arc::new(table.map_err(refused("rotary embedding"))?)))
+            }
+        };
+        let layers = (0..config.stack.num_layers).map(|index| {
+            let layer = format!("{module}.layers.{index}");
+            Layer::load(loader, config, &layer, rotary.clone(), linear)
+        });
         let layers = layers.collect::<Result<_, _>>()?;
         Ok(Self {
             convs,
-            positions: Tensor::from_data(TensorData::new(positions, shape), loader.device()),
+            positions,
             layers,
             input: [num_mel_bins, 2 * num_frames],
             device: loader.device().clone(),
@@ -88,7 +134,11 @@ impl AudioTower {
             positions: (0..num_frames as u32).collect(),
             ..AttentionMetadata::default()
         };
-        let stream = (add(first(x), first(self.positions.clone())), None);
+        let x = match &self.positions {
+            Some(positions) => add(first(x), first(positions.clone())),
+            None => first(x),
+        };
+        let stream = (x, None);
         self.layers.iter().fold(stream, |stream, layer| layer.forward(stream, &frames))
     }
 
@@ -126,16 +176,25 @@ impl Layer {
         loader: &mut WeightLoader<'_>,
         config: &TowerConfig,
         layer: &str,
+        rotary: Option<Arc<RotaryTable>>,
         linear: LoadLinear,
     ) -> Result<Self, ModelError> {
         let TowerConfig { hidden_size, ref stack, activation, .. } = *config;
         let form = AttentionForm::of_whisper(hidden_size, stack.num_heads);
+        let (form, mlp_module) = match config.form {
+            TowerForm::Whisper => (form, layer.to_owned()),
+            TowerForm::GlmAsr { .. } => {
+                let names = ["q_proj", "k_proj", "v_proj", "o_proj"];
+                (AttentionForm { names, ..form }, format!("{layer}.mlp"))
+            }
+        };
         let (module, both) = (format!("{layer}.self_attn"), AttentionMask::Both);
         let attention = SelfAttention::load(loader, &module, &form, both, None, linear)?;
+        let attention = attention.rotated(rotary);
         let form = FeedForwardForm::of_bart(hidden_size, stack.intermediate_size, activation);
-        let mlp = FeedForward::load(loader, layer, &form, linear)?;
-        let before_attention = format!("{layer}.self_attn_layer_norm");
-        let before_mlp = format!("{layer}.final_layer_norm");
+        let mlp = FeedForward::load(loader, &mlp_module, &form, linear)?;
+        let [before_attention, before_mlp] =
+            config.form.norms().map(|name| format!("{layer}.{name}"));
         Ok(Self {
             attention: Normed::new(loader, &before_attention, hidden_size, attention)?,
             feed_forward: Normed::new(loader, &before_mlp, hidden_size, mlp)?,
@@ -150,4 +209,25 @@ impl Layer {
     fn mapped_bytes(&self) -> u64 {
         self.attention.part.mapped_bytes() + self.feed_forward.part.mapped_bytes()
     }
+}
+
+/// Returns the cosines and sines of the positions of a spectrogram's frames.
+///
+/// # Errors
+/// As [`RotaryTable::new`].
+fn rotary_table(
+    theta: f64,
+    rotary_dim: usize,
+    num_frames: usize,
+    device: &Device,
+) -> Result<RotaryTable, KernelError> {
+    let frequencies = default_frequencies(theta, rotary_dim);
+    let table = |function: fn(f64) -> f64| {
+        let row = |position: usize| {
+            let angles = frequencies.iter().map(|frequency| position as f32 * frequency);
+            angles.map(|angle| function(f64::from(angle)) as f32).collect::<Vec<f32>>()
+        };
+        (0..num_frames).flat_map(row).collect::<Vec<f32>>()
+    };
+    RotaryTable::new(table(f64::cos), table(f64::sin), rotary_dim, device)
 }

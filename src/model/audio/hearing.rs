@@ -1,11 +1,14 @@
-//! Towers of sounds whose states take the places of embeddings: Qwen2-Audio and Voxtral.
+//! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3,
+//! Voxtral and GLM-ASR.
 //!
 //! | tensor | shape |
 //! |---|---|
 //! | spectrograms of an item | `[num_mel_bins, 2 * num_frames]` each; Qwen2-Audio has one |
-//! | second tensor of Qwen2-Audio, without elements | `[frames]`: those that hold sound |
-//! | embeddings of Qwen2-Audio | `[frames / 2, text_hidden_size]`: the means of pairs |
-//! | embeddings of Voxtral | `[frames / merge, text_hidden_size]`: neighbours side by side |
+//! | last tensor, without elements | `[frames]`: those of the last spectrogram that hold sound |
+//! | embeddings | `[frames / merge, text_hidden_size]` |
+//!
+//! The embeddings of Qwen2-Audio and Audio Flamingo 3 are of the means of pairs of frames. Those of
+//! the others are of neighbours side by side. Voxtral has no last tensor.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +16,9 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, activate, add};
 
-use super::audio_tower::{AudioTower, TowerConfig};
+use super::audio_tower::{AudioTower, TowerConfig, TowerForm};
 use crate::model::config::{ActivationName, ConfigError, Fields};
-use crate::model::encoder_decoder::{NORM, StackConfig, activation};
+use crate::model::encoder_decoder::{NORM, StackConfig, activation_in};
 use crate::model::families::WRAPPERS;
 use crate::model::layers::{Linear, Norm, Part, plain_activation};
 use crate::model::weight_loader::WeightLoader;
@@ -38,6 +41,10 @@ pub(crate) enum AudioFamily {
     Qwen2Audio,
     /// Whisper's encoder. Several states become one embedding, side by side.
     Voxtral,
+    /// Whisper's encoder. Two states become one embedding: their mean, behind two layers.
+    AudioFlamingo3,
+    /// An encoder with rotary positions. Four states become one embedding, side by side.
+    GlmAsr,
 }
 
 impl AudioFamily {
@@ -83,6 +90,8 @@ pub(crate) struct AudioPlan {
     placeholder: u32,
     merge: usize,
     activation: Activation,
+    /// Whether the layers of the projector have biases.
+    has_bias: bool,
     /// The width of the text model.
     outputs: usize,
 }
@@ -113,24 +122,14 @@ impl AudioPlan {
         let expected = match family {
             AudioFamily::Qwen2Audio => "qwen2_audio_encoder",
             AudioFamily::Voxtral => "voxtral_encoder",
+            AudioFamily::AudioFlamingo3 => "audioflamingo3_encoder",
+            AudioFamily::GlmAsr => "glmasr_encoder",
         };
         if fields.text(MODEL_TYPE)?.is_some_and(|name| name != expected) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
         }
-        let audio_tower = tower_config(&fields)?;
-        let width = audio_tower.hidden_size;
-        let merge = match family {
-            AudioFamily::Qwen2Audio => 2,
-            AudioFamily::Voxtral => audio_tower.stack.intermediate_size / width,
-        };
-        if family == AudioFamily::Voxtral
-            && (audio_tower.stack.intermediate_size != merge * width
-                || merge == 0
-                || !audio_tower.num_frames.is_multiple_of(merge))
-        {
-            let expected = format!("a multiple of {width} that divides the states of a sound");
-            return Err(fields.invalid("intermediate_size", &expected));
-        }
+        let audio_tower = tower_config(family, &fields)?;
+        let merge = merge(family, &fields, &audio_tower)?;
         let token = |field: &str| {
             let id = outer.count(field)?;
             id.map(|id| u32::try_from(id).map_err(|_| outer.invalid(field, "a token id")))
@@ -139,6 +138,8 @@ impl AudioPlan {
         let default = match family {
             AudioFamily::Qwen2Audio => 151_646,
             AudioFamily::Voxtral => 24,
+            AudioFamily::AudioFlamingo3 => 151_669,
+            AudioFamily::GlmAsr => 59_260,
         };
         let placeholder = match token("audio_token_index")? {
             Some(token) => token,
@@ -149,7 +150,12 @@ impl AudioPlan {
         let activation = name.and_then(plain_activation);
         let activation =
             activation.ok_or_else(|| outer.invalid(ACT, "an activation of transformers"))?;
-        Ok(Self { family, audio_tower, placeholder, merge, activation, outputs })
+        let has_bias = match family {
+            AudioFamily::Qwen2Audio | AudioFamily::GlmAsr => true,
+            AudioFamily::Voxtral => false,
+            AudioFamily::AudioFlamingo3 => outer.flag_or("projector_bias", true)?,
+        };
+        Ok(Self { family, audio_tower, placeholder, merge, activation, has_bias, outputs })
     }
 
     /// Loads the tower.
@@ -165,30 +171,96 @@ impl AudioPlan {
             modules.into_iter().find(has).unwrap_or(modules[0])
         };
         let module = place(TOWERS, "conv1");
-        let (names, has_bias): (&[&str], bool) = match self.family {
-            AudioFamily::Qwen2Audio => (&["linear"], true),
-            AudioFamily::Voxtral => (&["linear_1", "linear_2"], false),
+        let two = |width: usize| vec![("linear_1", width), ("linear_2", self.outputs)];
+        let parts = match self.family {
+            AudioFamily::Qwen2Audio => vec![("linear", self.outputs)],
+            AudioFamily::Voxtral | AudioFamily::AudioFlamingo3 => two(self.outputs),
+            AudioFamily::GlmAsr => two(2 * self.outputs),
         };
-        let projector = place(PROJECTORS, names[0]);
+        let projector = place(PROJECTORS, parts[0].0);
         let hidden = self.audio_tower.hidden_size;
         let audio_tower = AudioTower::load(loader, module, &self.audio_tower, Linear::of_media)?;
-        let norm = Norm::load(loader, &format!("{module}.layer_norm"), hidden, NORM)?;
+        let last_norm = format!("{module}.{}", self.audio_tower.form.last_norm());
+        let norm = Norm::load(loader, &last_norm, hidden, NORM)?;
         let mut inputs = match self.family {
-            AudioFamily::Qwen2Audio => hidden,
-            AudioFamily::Voxtral => hidden * self.merge,
+            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => hidden,
+            AudioFamily::Voxtral | AudioFamily::GlmAsr => hidden * self.merge,
         };
         let mut layers = Vec::new();
-        for name in names {
-            let part = [Part::new(format!("{projector}.{name}"), self.outputs)];
-            layers.push(Linear::of_media(loader, &part, inputs, has_bias)?);
-            inputs = self.outputs;
+        for (name, width) in parts {
+            let part = [Part::new(format!("{projector}.{name}"), width)];
+            layers.push(Linear::of_media(loader, &part, inputs, self.has_bias)?);
+            inputs = width;
         }
         Ok(Arc::new(HearingEncoder { audio_tower, norm, projector: layers, plan: self.clone() }))
     }
 }
 
+/// Returns the number of states that become one embedding.
+fn merge(
+    family: AudioFamily,
+    fields: &Fields,
+    audio_tower: &TowerConfig,
+) -> Result<usize, ConfigError> {
+    /// HF `GlmAsrProcessor` counts by this number, whatever the config says.
+    const GLM_ASR: usize = 4;
+    let TowerConfig { hidden_size: width, num_frames, ref stack, .. } = *audio_tower;
+    match family {
+        AudioFamily::Qwen2Audio => Ok(2),
+        AudioFamily::AudioFlamingo3 if num_frames.is_multiple_of(2) => Ok(2),
+        AudioFamily::AudioFlamingo3 => {
+            Err(fields.invalid("max_source_positions", "an even number"))
+        }
+        AudioFamily::Voxtral | AudioFamily::GlmAsr => {
+            let merge = stack.intermediate_size / width;
+            let is_whole = stack.intermediate_size == merge * width && merge > 0;
+            let is_known = family == AudioFamily::Voxtral || merge == GLM_ASR;
+            if is_whole && is_known && num_frames.is_multiple_of(merge) {
+                return Ok(merge);
+            }
+            let expected = match family {
+                AudioFamily::GlmAsr => format!("{}, and a multiple of 4 frames", GLM_ASR * width),
+                _ => format!("a multiple of {width} that divides the states of a sound"),
+            };
+            Err(fields.invalid("intermediate_size", &expected))
+        }
+    }
+}
+
+/// Reads the form of the layers.
+fn tower_form(
+    family: AudioFamily,
+    fields: &Fields,
+    head_dim: usize,
+) -> Result<TowerForm, ConfigError> {
+    if family != AudioFamily::GlmAsr {
+        return Ok(TowerForm::Whisper);
+    }
+    const PART: &str = "partial_rotary_factor";
+    let rope = match fields.nested("rope_scaling")? {
+        Some(rope) if !rope.object().is_empty() => rope,
+        _ => fields.nested("rope_parameters")?.unwrap_or_else(|| Fields::empty_in(fields)),
+    };
+    for name in ["rope_type", "type"] {
+        if rope.text(name)?.is_some_and(|kind| kind != "default") {
+            return Err(rope.invalid(name, "\"default\""));
+        }
+    }
+    let theta = rope.positive("rope_theta")?.or(fields.positive("rope_theta")?);
+    let part = match rope.positive(PART)? {
+        Some(part) => part,
+        None => fields.positive(PART)?.unwrap_or(0.5),
+    };
+    let rotary_dim = (head_dim as f64 * part) as usize;
+    if part > 1.0 || rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
+        let expected = format!("a part of {head_dim}, the width of a head, that is even");
+        return Err(rope.invalid(PART, &expected));
+    }
+    Ok(TowerForm::GlmAsr { theta: theta.unwrap_or(10_000.0), rotary_dim })
+}
+
 /// Reads the sizes of a tower, whose fields have the names of Whisper or of other classes.
-fn tower_config(fields: &Fields) -> Result<TowerConfig, ConfigError> {
+fn tower_config(family: AudioFamily, fields: &Fields) -> Result<TowerConfig, ConfigError> {
     let size = |name: &str, other: &str, default: usize| {
         Ok::<_, ConfigError>(fields.size(name)?.or(fields.size(other)?).unwrap_or(default))
     };
@@ -200,16 +272,29 @@ fn tower_config(fields: &Fields) -> Result<TowerConfig, ConfigError> {
         let expected = format!("a number of heads of even width: a divisor of {hidden_size}/2");
         return Err(fields.invalid(field, &expected));
     }
+    let head_dim = hidden_size / num_heads;
+    let (act, positions) = match family {
+        AudioFamily::GlmAsr => {
+            for (field, only) in [("num_key_value_heads", num_heads), ("head_dim", head_dim)] {
+                if fields.size(field)?.is_some_and(|size| size != only) {
+                    return Err(fields.invalid(field, &only.to_string()));
+                }
+            }
+            ("hidden_act", "max_position_embeddings")
+        }
+        _ => ("activation_function", "max_source_positions"),
+    };
     Ok(TowerConfig {
         hidden_size,
         num_mel_bins: fields.size("num_mel_bins")?.unwrap_or(128),
-        num_frames: fields.size("max_source_positions")?.unwrap_or(1_500),
+        num_frames: fields.size(positions)?.unwrap_or(1_500),
         stack: StackConfig {
             num_layers: size("encoder_layers", "num_hidden_layers", 32)?,
             num_heads,
             intermediate_size: size("encoder_ffn_dim", "intermediate_size", 5_120)?,
         },
-        activation: activation(fields)?,
+        activation: activation_in(fields, act)?,
+        form: tower_form(family, fields, head_dim)?,
     })
 }
 
@@ -224,9 +309,16 @@ struct HearingEncoder {
 
 impl HearingEncoder {
     fn encode_one(&self, item: &MediaInput<'_>) -> Result<EncoderOutput, String> {
+        let whole = self.audio_tower.num_frames();
         let features = match self.plan.family {
-            AudioFamily::Qwen2Audio => self.means(&item.tensors)?,
-            AudioFamily::Voxtral => self.side_by_side(&item.tensors)?,
+            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => {
+                self.means(&self.parts(&item.tensors)?)?
+            }
+            AudioFamily::Voxtral => {
+                let parts: Vec<_> = item.tensors.iter().map(|mel| (mel, whole)).collect();
+                self.side_by_side(&parts)?
+            }
+            AudioFamily::GlmAsr => self.side_by_side(&self.parts(&item.tensors)?)?,
         };
         let embeddings = self.projected(features);
         let (found, expected) = (embeddings.dims()[0], item.num_embeds);
@@ -236,36 +328,63 @@ impl HearingEncoder {
         }
     }
 
-    /// Returns the norms of the means of pairs of states: HF `Qwen2AudioEncoder`.
-    fn means(&self, tensors: &[MediaTensorView<'_>]) -> Result<Tensor<2>, String> {
-        let [mel, MediaTensorView { shape: [frames], .. }] = tensors else {
-            return Err("a sound is a spectrogram and its number of frames".to_owned());
+    /// Returns the spectrograms of an item, each with its number of frames that hold sound.
+    fn parts<'t, 'v>(
+        &self,
+        tensors: &'t [MediaTensorView<'v>],
+    ) -> Result<Vec<(&'t MediaTensorView<'v>, usize)>, String> {
+        let (mels, last) = match tensors {
+            [mels @ .., MediaTensorView { shape: [last], .. }] if !mels.is_empty() => (mels, *last),
+            _ => return Err("a sound is a spectrogram and its number of frames".to_owned()),
         };
-        let most = self.audio_tower.num_frames();
-        if !(2..=most).contains(frames) {
-            return Err(format!("a sound of {frames} frames; expected 2 to {most}"));
+        let whole = self.audio_tower.num_frames();
+        let least = if mels.len() == 1 { self.plan.merge } else { 0 };
+        if !(least..=whole).contains(&last) {
+            return Err(format!("a sound of {last} frames; expected {least} to {whole}"));
         }
-        let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, *frames);
-        let states = match stream {
-            Some(stream) => add(x, stream),
-            None => x,
+        let frames = |index: usize| if index + 1 < mels.len() { whole } else { last };
+        Ok(mels.iter().enumerate().map(|(index, mel)| (mel, frames(index))).collect())
+    }
+
+    /// Returns the norms of the means of pairs of states: HF `Qwen2AudioEncoder` and
+    /// `AudioFlamingo3Encoder`.
+    fn means(&self, parts: &[(&MediaTensorView<'_>, usize)]) -> Result<Tensor<2>, String> {
+        let of_one = |(mel, frames): &(&MediaTensorView<'_>, usize)| {
+            let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, *frames);
+            let states = match stream {
+                Some(stream) => add(x, stream),
+                None => x,
+            };
+            let (pairs, width) = (frames / 2, states.dims()[1]);
+            let states = states.slice([0..2 * pairs, 0..width]).reshape([pairs, 2, width]);
+            Ok::<_, String>(self.norm.forward(states.mean_dim(1).reshape([pairs, width])))
         };
-        let (pairs, width) = (frames / 2, states.dims()[1]);
-        let states = states.slice([0..2 * pairs, 0..width]).reshape([pairs, 2, width]);
-        Ok(self.norm.forward(states.mean_dim(1).reshape([pairs, width])))
+        self.joined(parts, of_one)
     }
 
     /// Returns neighbouring states of all spectrograms side by side: HF
-    /// `VoxtralModel.get_audio_features`.
-    fn side_by_side(&self, tensors: &[MediaTensorView<'_>]) -> Result<Tensor<2>, String> {
-        let (frames, merge) = (self.audio_tower.num_frames(), self.plan.merge);
-        let of_one = |mel: &MediaTensorView<'_>| {
-            let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, frames);
+    /// `VoxtralModel.get_audio_features`, and those of GLM-ASR. Each frame of a spectrogram sees
+    /// all others.
+    fn side_by_side(&self, parts: &[(&MediaTensorView<'_>, usize)]) -> Result<Tensor<2>, String> {
+        let (whole, merge) = (self.audio_tower.num_frames(), self.plan.merge);
+        let of_one = |(mel, frames): &(&MediaTensorView<'_>, usize)| {
+            let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, whole);
             let (states, _) = self.norm.add_forward(x, stream);
-            let width = states.dims()[1];
-            Ok::<_, String>(states.reshape([frames / merge, merge * width]))
+            let width = merge * states.dims()[1];
+            let states = states.reshape([whole / merge, width]);
+            Ok::<_, String>(states.slice([0..frames / merge, 0..width]))
         };
-        let all: Vec<Tensor<2>> = tensors.iter().map(of_one).collect::<Result<_, _>>()?;
+        self.joined(parts, of_one)
+    }
+
+    /// Returns the features of all spectrograms with an embedding, one after the other.
+    fn joined<'t, 'v>(
+        &self,
+        parts: &[(&'t MediaTensorView<'v>, usize)],
+        of_one: impl Fn(&(&'t MediaTensorView<'v>, usize)) -> Result<Tensor<2>, String>,
+    ) -> Result<Tensor<2>, String> {
+        let heard = parts.iter().filter(|(_, frames)| *frames >= self.plan.merge);
+        let all: Vec<Tensor<2>> = heard.map(of_one).collect::<Result<_, _>>()?;
         match all.is_empty() {
             true => Err("the item has no spectrogram".to_owned()),
             false => Ok(Tensor::cat(all, 0)),

@@ -1,10 +1,12 @@
 //! Attention of tokens, or of the frames of a sound, to each other: HF `BartAttention`, and
 //! `WhisperAttention`, whose keys have no bias.
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    AttentionMask, AttentionMetadata, AttentionParams, DistanceBiases, QkvHeads, encoder_attention,
-    paged_attention, profile::timed, qk_norm_rope, reshape_and_cache,
+    AttentionMask, AttentionMetadata, AttentionParams, DistanceBiases, QkvHeads, RotaryTable,
+    encoder_attention, paged_attention, profile::timed, qk_norm_rope, reshape_and_cache,
 };
 
 use super::stack_config::{LoadLinear, NORM};
@@ -19,6 +21,8 @@ pub(in crate::model) struct SelfAttention {
     heads: QkvHeads,
     out_proj: Linear,
     params: AttentionParams,
+    /// Rotates queries and keys of the frames of a sound, in some towers.
+    rotary: Option<Arc<RotaryTable>>,
 }
 
 /// The biases of an attention's projections.
@@ -129,14 +133,24 @@ impl SelfAttention {
             },
             out_proj: form.projection(loader, module, 3, load)?,
             params: AttentionParams { distance_biases, ..form.params(loader, mask) },
+            rotary: None,
         })
+    }
+
+    /// Returns the attention with this table for the positions of frames.
+    pub(in crate::model) fn rotated(self, rotary: Option<Arc<RotaryTable>>) -> Self {
+        Self { rotary, ..self }
     }
 
     fn projected(&self, x: Tensor<2>, adapters: Adapters<'_>) -> [Tensor<2>; 3] {
         let [tokens, _] = x.dims();
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
-        // Nothing rotates, so the positions do not matter.
-        let (q, k, v) = qk_norm_rope(qkv, &self.heads, &vec![0; tokens], None);
+        // The frames of a sound begin at position 0. If nothing rotates, positions do not matter.
+        let positions: Vec<u32> = match self.rotary {
+            Some(_) => (0..tokens as u32).collect(),
+            None => vec![0; tokens],
+        };
+        let (q, k, v) = qk_norm_rope(qkv, &self.heads, &positions, self.rotary.as_deref());
         [q, k, v]
     }
 

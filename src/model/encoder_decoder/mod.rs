@@ -10,4 +10,4 @@ pub(crate) mod text;
 pub(super) use attention::{AttentionBias, AttentionForm, SelfAttention};
 pub(super) use block::{FeedForward, FeedForwardForm, NormPlace, Normed, Stream};
 pub(super) use cross_attention::{CrossAttention, KvProjection};
-pub(super) use stack_config::{LoadLinear, NORM, StackConfig, activation};
+pub(super) use stack_config::{LoadLinear, NORM, StackConfig, activation, activation_in};

@@ -48,8 +48,15 @@ impl StackConfig {
 
 /// Reads the activation of all layers.
 pub(in crate::model) fn activation(fields: &Fields) -> Result<Activation, ConfigError> {
-    const FIELD: &str = "activation_function";
-    let name = ActivationName::from_name(fields.text(FIELD)?.unwrap_or("gelu"));
+    activation_in(fields, "activation_function")
+}
+
+/// Reads the activation of all layers, whose name is in `field`.
+pub(in crate::model) fn activation_in(
+    fields: &Fields,
+    field: &str,
+) -> Result<Activation, ConfigError> {
+    let name = ActivationName::from_name(fields.text(field)?.unwrap_or("gelu"));
     let activation = name.and_then(plain_activation);
-    activation.ok_or_else(|| fields.invalid(FIELD, "an activation of transformers"))
+    activation.ok_or_else(|| fields.invalid(field, "an activation of transformers"))
 }

@@ -5,6 +5,8 @@ use super::{AudioFamily, Defaults, Family, TextModel, Wrapper, llama, qwen2};
 
 const QWEN2_AUDIO_CLASS: &str = "Qwen2AudioForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
+const AUDIO_FLAMINGO_3_CLASS: &str = "AudioFlamingo3ForConditionalGeneration";
+const GLM_ASR_CLASS: &str = "GlmAsrForConditionalGeneration";
 
 /// A tower and a projector, beside the text model or inside of `model`.
 const TOWER: &[&str] =
@@ -53,4 +55,47 @@ pub(super) const VOXTRAL: Wrapper = Wrapper {
     unread: TOWER,
     vision: &[],
     audio: Some(AudioFamily::Voxtral),
+};
+
+/// Audio Flamingo 3.
+pub(super) const AUDIO_FLAMINGO_3: Wrapper = Wrapper {
+    architecture: AUDIO_FLAMINGO_3_CLASS,
+    model_type: "audioflamingo3",
+    models: "Audio Flamingo 3, in the form of transformers",
+    texts: &[TextModel {
+        family: Family { architecture: AUDIO_FLAMINGO_3_CLASS, ..qwen2::FAMILY },
+        sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[],
+    audio: Some(AudioFamily::AudioFlamingo3),
+};
+
+/// GLM-ASR.
+pub(super) const GLM_ASR: Wrapper = Wrapper {
+    architecture: GLM_ASR_CLASS,
+    model_type: "glmasr",
+    models: "GLM-ASR Nano, in the form of transformers",
+    texts: &[TextModel {
+        family: Family {
+            architecture: GLM_ASR_CLASS,
+            defaults: Defaults {
+                num_key_value_heads: Some(4),
+                max_position_embeddings: 8_192,
+                norm_eps: 1e-5,
+                ..llama::FAMILY.defaults
+            },
+            ..llama::FAMILY
+        },
+        sizes: sizes([59_264, 2_048, 6_144, 28, 16]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[],
+    audio: Some(AudioFamily::GlmAsr),
 };

@@ -349,6 +349,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::INTERNVL_CHAT,
     hearing::QWEN2_AUDIO,
     hearing::VOXTRAL,
+    hearing::AUDIO_FLAMINGO_3,
+    hearing::GLM_ASR,
 ];
 
 const GEMMA3: &str = "Gemma3ForConditionalGeneration";

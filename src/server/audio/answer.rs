@@ -15,7 +15,8 @@ use crate::{
 /// The facts about a sound.
 pub(super) struct Heard {
     pub(super) seconds: f64,
-    pub(super) language: &'static str,
+    /// `None` if the client named none and the model's prompt needs none.
+    pub(super) language: Option<&'static str>,
     pub(super) temperature: f32,
     /// Where its pieces begin, in seconds.
     pub(super) starts: Vec<f64>,
@@ -45,7 +46,7 @@ struct AudioUsage {
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::server) struct VerboseTranscription {
     duration: f64,
-    language: &'static str,
+    language: Option<&'static str>,
     text: String,
     segments: Vec<Segment>,
     /// Words have no times.

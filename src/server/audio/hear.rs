@@ -57,7 +57,7 @@ pub(super) async fn hear(
     let submitted = async {
         let first = pieces.first().ok_or_else(broken_file)?;
         let language = match request.language {
-            Some(language) => language,
+            language @ Some(_) => language,
             None => language(&state, caller, &names, &memory, first).await?,
         };
         let has_times = request.format == ResponseFormat::Verbose;
@@ -98,7 +98,7 @@ pub(super) async fn hear(
     })
 }
 
-/// Decodes a file. Its memory is leased piece by piece.
+/// Decodes a file. Its memory is leased bit by bit.
 async fn pieces(
     speech: &Speech,
     file: &Arc<[u8]>,
@@ -109,14 +109,19 @@ async fn pieces(
     let mut pieces = Vec::new();
     loop {
         let next = blocking(move || {
-            let piece = sound.next_piece()?;
-            Ok((sound, piece))
+            let count = sound.decode()?;
+            let piece = sound.next_piece();
+            Ok((sound, count, piece))
         });
-        let (rest, piece) = next.await?;
-        let Some(piece) = piece else { return Ok(pieces) };
-        memory.grow(piece_bytes(speech, &piece)).await?;
-        pieces.push(piece);
+        let (rest, count, piece) = next.await?;
+        memory.grow(count * SAMPLE_BYTES).await?;
         sound = rest;
+        let Some(piece) = piece else { continue };
+        let is_last = piece.is_last;
+        pieces.push(piece);
+        if is_last {
+            return Ok(pieces);
+        }
     }
 }
 
@@ -146,18 +151,18 @@ fn broken_file() -> ApiError {
 }
 
 /// Returns the language of a piece: the likeliest token after the beginning, among those of
-/// languages.
+/// languages. `None` if the model's prompt needs none.
 pub(super) async fn language(
     state: &AppState,
     caller: Caller,
     names: &[&str],
     memory: &RequestMemory,
     piece: &SoundPiece,
-) -> Result<&'static str, ApiError> {
+) -> Result<Option<&'static str>, ApiError> {
     let speech = state.speech()?;
     let languages = speech.languages();
     if languages.is_empty() {
-        return Ok("en");
+        return Ok(speech.language_default());
     }
     let params = SamplingParams {
         temperature: 0.0,
@@ -177,5 +182,6 @@ pub(super) async fn language(
     let token = finished.first().and_then(|choice| choice.tokens.first());
     let found = languages.into_iter().find(|(_, id)| token.is_some_and(|t| t.token_id == *id));
     let found = found.map(|(code, _)| code);
-    found.ok_or_else(|| ApiError::internal("the language of the sound was not found"))
+    let found = found.ok_or_else(|| ApiError::internal("the language of the sound was not found"));
+    found.map(Some)
 }

@@ -82,12 +82,17 @@ impl SpeechRequest {
             }
         })?;
         let model = state.model_name(form.text("model"))?;
-        let format = format(name, &model, is_streamed)?;
+        let speech = state.speech()?;
+        if !speech.has_task(task) {
+            let message = "The model does not support Translations API";
+            return Err(ApiError::not_found_object(message));
+        }
+        let format = format(name, &model, is_streamed, speech.has_timestamps())?;
         if file.len() > FILE_BYTES_MAX {
             return Err(ApiError::invalid("audio_filesize_mb", "Maximum file size exceeded"));
         }
         let language = form.text("language").map(|code| {
-            state.speech()?.language(code).map_err(|error| ApiError::bad_request(error.to_string()))
+            speech.language(code).map_err(|error| ApiError::bad_request(error.to_string()))
         });
         Ok(Self {
             file,
@@ -197,10 +202,18 @@ fn format_name(name: &str, task: SpeechTask) -> Result<&str, ApiError> {
 }
 
 /// Returns the format, if the model has it.
-fn format(name: &str, model: &str, is_streamed: bool) -> Result<ResponseFormat, ApiError> {
+fn format(
+    name: &str,
+    model: &str,
+    is_streamed: bool,
+    has_timestamps: bool,
+) -> Result<ResponseFormat, ApiError> {
     let refused = |message: String| Err(ApiError::bad_request(message));
     match name {
         "json" | "text" => Ok(ResponseFormat::Plain),
+        "verbose_json" if !has_timestamps => {
+            refused(format!("Currently do not support verbose_json for {model}"))
+        }
         "verbose_json" if is_streamed => {
             refused("verbose_json format doesn't support streaming case".to_owned())
         }

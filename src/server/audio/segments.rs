@@ -108,8 +108,9 @@ fn marks(speech: &Speech, codec: &Arc<dyn TextCodec>, tokens: &[SampledToken]) -
             logprob: logprob.map_or(0.0, |first| f64::from(first.logprob)),
         }
     };
-    let opening = Mark { token: speech.first_timestamp(), time: Some(0), logprob: 0.0 };
-    std::iter::once(opening).chain(tokens.iter().map(mark)).collect()
+    let opening = speech.first_timestamp();
+    let opening = opening.map(|token| Mark { token, time: Some(0), logprob: 0.0 });
+    opening.into_iter().chain(tokens.iter().map(mark)).collect()
 }
 
 fn compression_ratio(text: &str) -> f64 {

@@ -93,7 +93,7 @@ async fn run<P: Generating<Naming = HeaderMap>>(
     JsonBody(mut request): JsonBody<P>,
 ) -> Result<Response, ApiError> {
     request.resolve(&state);
-    if !state.engine.model_info().heads.generates || state.speech.is_some() {
+    if !state.engine.model_info().heads.generates || state.only_hears() {
         let name = state.model_name(request.asked_model())?;
         return Err(error::lacks(&name, P::VERB));
     }

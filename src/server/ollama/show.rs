@@ -117,7 +117,7 @@ fn model_info(engine: &Engine, family: &str) -> Map<String, Value> {
 /// Returns what the model can do, in the API's words.
 fn capabilities(state: &AppState) -> Vec<&'static str> {
     let heads = &state.engine.model_info().heads;
-    let generates = heads.generates && state.speech.is_none();
+    let generates = heads.generates && !state.only_hears();
     let media = state.engine.codec().media();
     let sees = media.is_some_and(|media| media.limit(Modality::Image) > 0);
     let all = [

@@ -3,7 +3,7 @@
 use playhouse_kernels::recycle;
 
 use super::config::WhisperConfig;
-use crate::model::audio::audio_tower::{AudioTower, TowerConfig};
+use crate::model::audio::audio_tower::{AudioTower, TowerConfig, TowerForm};
 use crate::model::encoder_decoder::{AttentionForm, KvProjection, NORM};
 use crate::model::layers::{Linear, Norm};
 use crate::model::weight_loader::WeightLoader;
@@ -30,6 +30,7 @@ impl Encoder {
             num_frames,
             stack: config.encoder,
             activation,
+            form: TowerForm::Whisper,
         };
         let audio_tower = AudioTower::load(loader, MODULE, &sizes, Linear::load)?;
         let form = AttentionForm::of_whisper(hidden_size, config.decoder.num_heads);

@@ -97,7 +97,7 @@ impl Work {
             if is_last {
                 return Ok(());
             }
-            let joint = self.client.state.speech()?.joint(self.client.language.unwrap_or("en"));
+            let joint = self.client.state.speech()?.joint(self.client.language);
             self.add(joint.to_owned()).await;
         }
         Err(ApiError::internal("the sound broke off"))
@@ -116,7 +116,7 @@ impl Work {
         let submitted = async {
             caller.deadline.meet(memory.grow(bytes)).await??;
             let language = match self.client.language {
-                Some(language) => language,
+                language @ Some(_) => language,
                 None => language(state, caller, &names, &memory, &piece).await?,
             };
             let prompt = speech.prompt(SpeechTask::Transcribe, language, "", false);
@@ -126,7 +126,7 @@ impl Work {
             Ok::<_, ApiError>((language, choices))
         };
         let (language, mut choices) = submitted.await.inspect_err(|_| log.end("refused"))?;
-        self.client.language = Some(language);
+        self.client.language = language;
         while let Some(news) = choices.next().await {
             let news = news.inspect_err(|_| log.end("failed"))?;
             log.count(&choices);
