@@ -3,7 +3,7 @@
 use playhouse::{
     Engine, EngineConfig,
     api::{How, Prompt, RawRequest, Role},
-    config::Device,
+    config::{Device, HeadMethod, SpeculativeConfig, SpeculativeMethod},
 };
 
 use crate::engine::{
@@ -121,4 +121,37 @@ async fn check_deaths(name: &str) {
         }
         engine.shutdown().await;
     }
+}
+
+/// The head was trained for the model, so some of its guesses are right: the steps are fewer than
+/// the tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn guesses_of_a_head_change_no_token() {
+    if gpu().is_none() {
+        return;
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model");
+    let question = "<|im_start|>user\nHello!<|im_end|>\n<|im_start|>assistant\n";
+    let prompt = Prompt::Text(question.to_owned());
+    let method = SpeculativeMethod::Head {
+        method: HeadMethod::Eagle,
+        model: Some(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/demo-model/eagle").into()),
+    };
+    let mut found = Vec::new();
+    for speculative_config in [None, Some(SpeculativeConfig::new(method, 3))] {
+        let mut config = EngineConfig {
+            num_gpu_blocks_override: Some(64),
+            speculative_config,
+            ..EngineConfig::new(folder)
+        };
+        on_gpu(&mut config);
+        let engine = Engine::spawn(config, |_| ()).await.unwrap();
+        let request = RawRequest { prompt: prompt.clone(), ..request(&[], 10, 0.0, 0) };
+        let stream = engine.submit(request).await.unwrap().choices.remove(0);
+        let output = collect(stream).await;
+        found.push((output.tokens, engine.look().await.totals.steps));
+        engine.shutdown().await;
+    }
+    assert_eq!(found[1].0, found[0].0);
+    assert!(found[1].1 < found[0].1, "steps: {} and {}", found[1].1, found[0].1);
 }

@@ -16,6 +16,7 @@ use playhouse_kernels::{AttentionMetadata, KvCache};
 use serde::Deserialize;
 
 use crate::folder;
+use crate::gpu::gpu;
 
 const BLOCK_SIZE: usize = 16;
 const NUM_BLOCKS: usize = 64;
@@ -49,6 +50,7 @@ struct Bench {
     head: Arc<DraftHead>,
     cache: KvCache,
     num_guesses: usize,
+    device: Device,
 }
 
 /// A text that the head reads: its blocks, its tokens, and the rows that the model gave.
@@ -72,8 +74,8 @@ fn method(name: &str) -> HeadMethod {
     }
 }
 
-fn cache(shape: playhouse_kernels::KvCacheShape) -> KvCache {
-    KvCache::new(shape, playhouse_kernels::KvDtype::F32, &Device::flex()).unwrap()
+fn cache(shape: playhouse_kernels::KvCacheShape, device: &Device) -> KvCache {
+    KvCache::new(shape, playhouse_kernels::KvDtype::F32, device).unwrap()
 }
 
 /// Returns the layout of texts, each with rows of these positions.
@@ -97,18 +99,19 @@ fn values(tensor: Tensor<2>) -> Vec<f32> {
 }
 
 impl Bench {
-    /// Returns the head in `folder`, with the recorded guesses of the head `name`.
-    fn new(name: &str, folder_of_head: &Path) -> Self {
+    /// Returns the head in `folder` on a device, with the recorded guesses of the head `name`.
+    fn new(name: &str, folder_of_head: &Path, device: &Device) -> Self {
         let golden = fs::read_to_string(head_folder(name).join("golden.json")).unwrap();
         let golden: Golden = serde_json::from_str(&golden).unwrap();
-        let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
+        let device = device.clone();
+        let options = LoadOptions { dtype: Dtype::Float32, device, ..LoadOptions::default() };
         let model = load_model(&folder(&golden.model), &options, &mut |_| ()).unwrap();
         let method = method(&golden.method);
         let head = load_draft_head(folder_of_head, method, &model, &options, &mut |_| ());
         let head = head.unwrap();
-        let cache = cache(head.kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE));
+        let cache = cache(head.kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE), &options.device);
         let num_guesses = golden.prompts[0].guesses.len();
-        Self { golden, model, head, cache, num_guesses }
+        Self { golden, model, head, cache, num_guesses, device: options.device }
     }
 
     /// Returns a text with the rows that the model computes for a prompt.
@@ -117,7 +120,7 @@ impl Bench {
         let blocks: Vec<u32> = (0..4).map(|block| first_block + block * 3).collect();
         let mut text = Text { blocks, token_ids: Vec::new(), rows: Vec::new() };
         let meta = layout(&[(&text, 0..token_ids.len())]);
-        let mut kv = cache(self.model.kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE));
+        let mut kv = cache(self.model.kv_cache_shape(NUM_BLOCKS, BLOCK_SIZE), &self.device);
         let backbone = &self.model.backbone;
         let layers = match &self.head.input {
             HeadInput::Last => &[][..],
@@ -199,12 +202,12 @@ fn check(name: &str, prompt: &Prompt, text: &Text, found: &[Vec<f32>]) {
 
 /// Checks a head: each prompt alone, in one pass and in two, then all prompts in one batch.
 fn check_head(name: &str) {
-    check_head_in(name, &head_folder(name));
+    check_head_in(name, &head_folder(name), &Device::flex());
 }
 
-/// Checks the head in `folder` against what is recorded of the head `name`.
-fn check_head_in(name: &str, folder: &Path) {
-    let mut bench = Bench::new(name, folder);
+/// Checks the head in `folder`, on a device, against what is recorded of the head `name`.
+fn check_head_in(name: &str, folder: &Path, device: &Device) {
+    let mut bench = Bench::new(name, folder, device);
     let prompts = std::mem::take(&mut bench.golden.prompts);
     for prompt in &prompts {
         for split in [0, 2] {
@@ -282,7 +285,7 @@ fn a_class_with_images_has_the_head_of_its_text_model() {
         });
         fs::write(folder.path().join("config.json"), wrapped.to_string()).unwrap();
         fs::copy(own.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
-        check_head_in(name, folder.path());
+        check_head_in(name, folder.path(), &Device::flex());
     }
 }
 
@@ -302,9 +305,9 @@ fn with_field(name: &str, field: &str, value: serde_json::Value) -> tempfile::Te
 fn a_head_guesses_in_texts_beyond_its_own_positions() {
     for name in ["eagle", "eagle3"] {
         let short = with_field(name, "max_position_embeddings", 8.into());
-        let bench = Bench::new(name, short.path());
+        let bench = Bench::new(name, short.path(), &Device::flex());
         assert_eq!(bench.head.max_model_len, bench.model.max_model_len, "{name}");
-        check_head_in(name, short.path());
+        check_head_in(name, short.path(), &Device::flex());
     }
 }
 
@@ -328,4 +331,15 @@ fn the_settings_may_give_a_head_a_length() {
 fn mlp_speculators_guess_as_torch_does() {
     check_head("mlp_speculator");
     check_head("mlp_speculator-tied");
+}
+
+/// A head of each method, with the parts that others do not have: a table of tokens, latent
+/// attention, experts, norms with biases.
+#[test]
+fn heads_guess_on_a_gpu_as_torch_does() {
+    let Some(gpu) = gpu() else { return };
+    let names = ["eagle-biases", "eagle3", "mtp-deepseek_v3", "mtp-qwen3_5_moe", "mlp_speculator"];
+    for name in names {
+        check_head_in(name, &head_folder(name), &gpu.device);
+    }
 }

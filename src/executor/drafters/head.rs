@@ -111,8 +111,10 @@ impl HeadDrafter {
             self.append(&mut pass, sequence, (start, end), next);
         }
         if !pass.token_ids.is_empty() {
-            let rows = self.head.rows(values);
-            self.threads.run(|| drop(self.states(&pass, 0, rows, &mut kv_memory.cache)));
+            self.threads.run(|| {
+                let rows = self.head.rows(values);
+                drop(self.states(&pass, 0, rows, &mut kv_memory.cache));
+            });
         }
         for sequence in sequences {
             if let Some(text) = self.texts.get_mut(&sequence.request.id) {
@@ -173,7 +175,7 @@ impl HeadDrafter {
         mut active: Vec<usize>,
         cache: &mut KvCache,
     ) -> Result<(), ExecuteError> {
-        let (mut pass, mut states) = self.first_pass(wanted, &active);
+        let (mut pass, mut states) = self.threads.run(|| self.first_pass(wanted, &active));
         for num_guesses in 0..self.head.max_guesses {
             let (computed, drawn) = self.threads.run(|| -> Result<_, ExecuteError> {
                 let computed = self.states(&pass, num_guesses, states, cache);

@@ -172,11 +172,6 @@ pub fn load_draft_head(
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<Arc<DraftHead>, ModelError> {
     let refused = |what: String| ModelError::DraftHead { path: path.to_owned(), what };
-    if options.device != Device::flex() {
-        let what = "heads run on the CPU only; start with --device cpu, or choose the method \
-                    ngram, suffix or draft_model";
-        return Err(refused(what.to_owned()));
-    }
     if model.lm_head.is_none() {
         return Err(refused("the model generates no tokens".to_owned()));
     }

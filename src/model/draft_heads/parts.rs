@@ -143,8 +143,7 @@ impl HeadOutput {
         let logits = lm_head.logits(states, &all, Adapters::none());
         let Some(token_ids) = &self.token_ids else { return logits };
         let mut of_all = vec![f32::NEG_INFINITY; rows.len() * self.vocab_size];
-        // Logits on the CPU are f32, so reading them does not fail.
-        let values = logits.into_data().try_to_vec::<f32>().unwrap_or_default();
+        let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
         let rows = of_all.chunks_mut(self.vocab_size).zip(values.chunks(token_ids.len().max(1)));
         for (of_all, values) in rows {
             for (&token, &value) in iter::zip(token_ids, values) {
