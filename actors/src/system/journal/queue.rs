@@ -18,6 +18,10 @@ use crate::logic::journal::Record;
 /// How long records wait for others if no request waits for them.
 const LINGER: Duration = Duration::from_millis(20);
 
+/// How long they wait while the journal is degraded. Each try writes the whole content then, so
+/// requests share one.
+const DEGRADED_LINGER: Duration = Duration::from_millis(100);
+
 /// Pause before a degraded journal is tried again without new records.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -159,8 +163,8 @@ impl Queue {
             }
         }
         // Ends are written with the acceptances after them, because no request waits for ends.
-        let until = Instant::now() + LINGER;
-        while !pending.is_urgent && !pending.is_closed && !pending.records.is_empty() {
+        let until = Instant::now() + linger(is_degraded);
+        while pending.may_linger(is_degraded) {
             if self.news.wait_until(&mut pending, until).timed_out() {
                 break;
             }
@@ -181,11 +185,8 @@ impl Queue {
                 break;
             }
         }
-        let until = Instant::now() + LINGER;
-        let waits = |pending: &Pending| {
-            !pending.is_urgent && !pending.is_closed && !pending.records.is_empty()
-        };
-        while waits(&self.pending.lock()) {
+        let until = Instant::now() + linger(is_degraded);
+        while self.pending.lock().may_linger(is_degraded) {
             let news = self.news_in_simulated_time.notified();
             if timeout_at(until, news).await.is_err() {
                 break;
@@ -195,7 +196,19 @@ impl Queue {
     }
 }
 
+/// Returns how long records wait for others.
+fn linger(is_degraded: bool) -> Duration {
+    if is_degraded { DEGRADED_LINGER } else { LINGER }
+}
+
 impl Pending {
+    /// Returns whether the records wait for others. Those that a request waits for are written at
+    /// once, unless the journal is degraded.
+    fn may_linger(&self, is_degraded: bool) -> bool {
+        let is_urgent = self.is_urgent && !is_degraded;
+        !is_urgent && !self.is_closed && !self.records.is_empty()
+    }
+
     /// Takes all records.
     fn batch(&mut self) -> Batch {
         self.is_urgent = false;
@@ -232,5 +245,25 @@ impl Pending {
         self.num_bytes = self.num_bytes.saturating_add(record.bytes());
         self.records.push(record);
         self.num_recorded += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that come one after the other would else have the whole content written for each.
+    #[test]
+    fn a_degraded_journal_waits_for_more_requests() {
+        let queue = Queue::new(1 << 10);
+        let taken_after = |is_degraded| {
+            queue.push(Record::Dropped { name: "a".into() });
+            queue.hurry();
+            let began = Instant::now();
+            assert_eq!(queue.take(is_degraded).records.len(), 1);
+            began.elapsed()
+        };
+        assert!(taken_after(true) >= DEGRADED_LINGER);
+        assert!(taken_after(false) < DEGRADED_LINGER);
     }
 }
