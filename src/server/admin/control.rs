@@ -159,7 +159,7 @@ pub(super) async fn release_kv_cache_memory(
         return Err(ApiError::bad_request(message));
     }
     state.engine.sleep(PauseMode::Keep).await?;
-    Ok(Json(json!({"status": "released"})))
+    Ok(Json(json!({"status": "kv_cache_released"})))
 }
 
 /// `GET /kv_event_sources`: nothing publishes events of the KV cache.

@@ -1,16 +1,16 @@
 //! `POST /sleep?level=1&mode=abort|wait|keep`, `POST /wake_up` and `GET /is_sleeping`.
 
-use axum::{
-    Json,
-    extract::{RawQuery, State},
-};
+use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::pause::Mode;
-use crate::server::{
-    http::{error::ApiError, extract::QueryOf},
-    state::AppState,
+use crate::{
+    api::PauseState,
+    server::{
+        http::{error::ApiError, extract::QueryOf},
+        state::AppState,
+    },
 };
 
 #[derive(Debug, Deserialize)]
@@ -52,15 +52,18 @@ pub(super) async fn sleep(
 }
 
 /// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. The
-/// weights never sleep, and other names stand for nothing. As in vLLM, any call resumes an engine
-/// whose memory is all there, and `status` says whether it is.
+/// weights never sleep. As in vLLM, an unknown tag wakes nothing, any call resumes an engine whose
+/// memory is all there, and `status` says whether it is.
 pub(super) async fn wake_up(
     State(state): State<AppState>,
-    RawQuery(query): RawQuery,
+    QueryOf(query): QueryOf<Vec<(String, String)>>,
 ) -> Result<Json<Value>, ApiError> {
-    let query = query.unwrap_or_default();
-    let tags: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("tags=")).collect();
-    if tags.is_empty() || tags.contains(&"kv_cache") || !state.engine.is_sleeping() {
+    let tags = query.into_iter().filter(|(name, _)| name == "tags").map(|(_, tag)| tag);
+    let tags: Vec<String> = tags.collect();
+    let has = |tag: &str| tags.iter().any(|other| other == tag);
+    let is_known = |tag: &String| ["weights", "kv_cache", "scheduling"].contains(&tag.as_str());
+    let wakes_cache = tags.is_empty() || (has("kv_cache") && tags.iter().all(is_known));
+    if wakes_cache || !state.engine.is_sleeping() {
         state.control.wake();
         state.engine.wake_up().await?;
     }
@@ -69,6 +72,8 @@ pub(super) async fn wake_up(
     Ok(Json(json!({"status": status, "tags": tags})))
 }
 
+/// As in vLLM, an engine that is paused sleeps, too.
 pub(super) async fn is_sleeping(State(state): State<AppState>) -> Json<Value> {
-    Json(json!({"is_sleeping": state.engine.is_sleeping() || state.control.dozes()}))
+    let is_paused = state.engine.pause_state() != PauseState::Unpaused;
+    Json(json!({"is_sleeping": is_paused || state.engine.is_sleeping()}))
 }
