@@ -76,8 +76,9 @@ impl Fields {
             let counts = |value: &&Value| !value.is_null() || !is_old;
             if let Some(value) = self.object.get(*alias).filter(counts) {
                 fields.object.insert((*usual).to_owned(), value.clone());
-                origins.retain(|(known, _)| known != usual);
-                origins.push(((*usual).to_owned(), (*alias).to_owned()));
+                let known = format!("{}{usual}", self.prefix);
+                origins.retain(|(other, _)| *other != known);
+                origins.push((known, self.shown_name(alias)));
             }
         }
         fields.origins = origins.into();
