@@ -151,10 +151,17 @@ async fn the_calls_of_open_webui_are_answered() {
     // Programs pull a model before they use it.
     let pull = json!({"model": "demo"});
     assert_eq!(lines(&served, "/api/pull", &pull).await, [json!({"status": "success"})]);
+    // `ollama stop`, and the button of Open WebUI. The model stays loaded.
     let unload = json!({"model": "demo", "prompt": "", "keep_alive": 0});
-    let refused = send(&served, Method::POST, "/api/generate", Some(&unload)).await;
-    assert_eq!(refused.status(), 400);
-    assert!(refused.json::<Value>().await.unwrap()["error"].as_str().unwrap().contains("stays"));
+    let unloaded = lines(&served, "/api/generate", &unload).await;
+    assert_eq!((unloaded.len(), &unloaded[0]["done_reason"]), (1, &json!("unload")));
+    let unload = json!({"model": "demo", "messages": [], "keep_alive": "0s", "stream": false});
+    let unloaded = send(&served, Method::POST, "/api/chat", Some(&unload)).await;
+    let unloaded: Value = unloaded.json().await.unwrap();
+    assert_eq!((&unloaded["done_reason"], &unloaded["done"]), (&json!("unload"), &json!(true)));
+    let loaded = send(&served, Method::GET, "/api/ps", None).await;
+    let loaded: Value = loaded.json().await.unwrap();
+    assert_eq!(loaded["models"].as_array().map(Vec::len), Some(1), "{loaded}");
     served.stop().await;
 }
 
