@@ -122,14 +122,21 @@ pub(crate) fn with_files(
         | SpeculativeMethod::Head { model: Some(draft), .. },
     ) = speculative
     {
-        hub.replace(draft, model.clone(), progress)?;
+        hub.replace(draft, model, progress)?;
     }
     for module in &mut config.lora_modules {
-        let mut path = PathBuf::from(&module.path);
-        hub.replace(&mut path, model.clone(), progress)?;
-        module.path = path.to_string_lossy().into_owned();
+        module.path = hub.adapter(&module.path, progress)?;
     }
     Ok(config)
+}
+
+/// Returns the folder of an adapter: `path` with the home folder in place of `~`, or that of the
+/// adapter of this name. Blocks while it is fetched.
+///
+/// # Errors
+/// [`HubError`] if it has the form of a name, is no path, and is neither in the cache nor fetched.
+pub(crate) fn adapter(config: &EngineConfig, path: &str) -> Result<String, HubError> {
+    LazyHub::of(config).adapter(path, &mut |_| ())
 }
 
 /// Returns the settings with a folder that has at least the tokenizer.
@@ -268,6 +275,14 @@ impl LazyHub {
             Err(HubError::Offline { .. }) if !hub.is_offline => hub.fetch(&source, &want, progress),
             found => found,
         }
+    }
+
+    /// Returns the folder of an adapter.
+    fn adapter(&self, path: &str, progress: OnProgress<'_>) -> Result<String, HubError> {
+        let in_home = environment::in_home(path, &|name: &str| std::env::var_os(name));
+        let mut path = PathBuf::from(in_home.unwrap_or_else(|| path.to_owned()));
+        self.replace(&mut path, Want::Model { weights: true, tokenizer: false }, progress)?;
+        Ok(path.to_string_lossy().into_owned())
     }
 
     /// Puts a folder in the place of a name.
