@@ -11,6 +11,7 @@ mod count;
 mod events;
 mod fields;
 mod follow;
+mod freeform;
 mod ids;
 mod index;
 mod input;

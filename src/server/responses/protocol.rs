@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     answer::ResponseAnswer,
     fields::ResponsesFields,
+    freeform,
     ids::{self, ItemIds},
     input::{self, InputReader},
     items::Items,
@@ -110,7 +111,9 @@ impl Protocol for ResponsesRequest {
         let input = self.input(state, owner, &media, &mut ids, &mut shared)?;
         exchange.memory.grow_for_stored_text(shared.total()).await?;
 
-        let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
+        let given_tools = fields.tools.as_deref().unwrap_or_default();
+        let custom = freeform::names(given_tools);
+        let mut tools = tools::functions(given_tools)?;
         let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
         let items = history.iter().flat_map(|turn| turn.items()).chain(input.iter());
         let goes_on = input::ends_cut_off(fields.input.as_ref());
@@ -156,7 +159,7 @@ impl Protocol for ResponsesRequest {
         let names = self.names(&exchange.naming, &id);
         let answer = ResponseAnswer {
             style,
-            output: OutputWriter::new(ids),
+            output: OutputWriter::new(ids, custom),
             logprobs,
             response: Response::new(id, exchange.draws.created, status, asked),
             keeper: Keeper {

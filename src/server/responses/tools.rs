@@ -2,15 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
+use super::freeform;
 use crate::server::{
     http::error::ApiError,
     turn::{AllowedForm, ToolChoice, allow, shown_tool},
 };
 
-/// Returns the tools, as chat completions have them. `None` if there are none.
+/// Returns the tools, as chat completions have them. `None` if there are none. A custom tool
+/// becomes a function.
 ///
 /// # Errors
-/// If a tool is not a function with a name.
+/// If a tool is neither, or has no name.
 pub(super) fn functions(tools: &[Value]) -> Result<Option<Vec<Value>>, ApiError> {
     let places = tools.iter().enumerate();
     let functions: Vec<Value> = places
@@ -25,12 +27,13 @@ fn function(place: &str, tool: &Value) -> Result<Value, ApiError> {
     let Value::Object(tool) = tool else {
         return wrong("", "Input should be a valid dictionary");
     };
-    match tool.get("type") {
-        Some(Value::String(kind)) if kind == "function" => {}
+    let is_custom = match tool.get("type") {
+        Some(Value::String(kind)) if kind == "function" => false,
+        Some(Value::String(kind)) if kind == "custom" => true,
         Some(Value::String(kind)) => return Err(unknown_tool("tools", kind)),
         Some(_) => return wrong(".type", "Input should be a valid string"),
         None => return wrong(".type", "Field required"),
-    }
+    };
     match tool.get("name") {
         Some(Value::String(name)) if !name.is_empty() => {}
         Some(_) => return wrong(".name", "Input should be a valid string, not empty"),
@@ -40,17 +43,38 @@ fn function(place: &str, tool: &Value) -> Result<Value, ApiError> {
         None | Some(Value::Null | Value::Object(_)) => {}
         Some(_) => return wrong(".parameters", "Input should be a valid dictionary"),
     }
-    let fields = ["name", "description", "parameters", "strict", "defer_loading"];
-    let given = fields.into_iter().filter_map(|field| Some((field, tool.get(field)?)));
+    let fields: &[&str] = match is_custom {
+        true => &["name", "description"],
+        false => &["name", "description", "parameters", "strict", "defer_loading"],
+    };
+    let given = fields.iter().filter_map(|&field| Some((field, tool.get(field)?)));
     let given = given.filter(|(_, value)| !value.is_null());
-    let function: Map<String, Value> =
+    let mut function: Map<String, Value> =
         given.map(|(field, value)| (field.to_owned(), value.clone())).collect();
+    if is_custom {
+        check_format(tool.get("format"))?;
+        function.insert("parameters".to_owned(), freeform::parameters());
+    }
     Ok(shown_tool(&json!({"type": "function", "function": function})))
 }
 
+/// Rejects a grammar of a custom tool's input, as vLLM does.
+fn check_format(format: Option<&Value>) -> Result<(), ApiError> {
+    let kind = format.filter(|format| !format.is_null()).map(|format| &format["type"]);
+    match kind.is_none_or(|kind| kind == "text") {
+        true => Ok(()),
+        false => {
+            let message = "Custom tools with a grammar format are not supported; only free-form \
+                           text custom tools are accepted.";
+            Err(ApiError::invalid("tools", message))
+        }
+    }
+}
+
 fn unknown_tool(param: &str, kind: &str) -> ApiError {
-    let message =
-        format!("tools of type '{kind}' are not supported by this server: only 'function' is");
+    let message = format!(
+        "tools of type '{kind}' are not supported by this server: only 'function' and 'custom' are"
+    );
     ApiError::invalid(param, message)
 }
 
@@ -70,7 +94,7 @@ pub(super) fn choice(
         return ToolChoice::read(choice, tools.as_deref());
     };
     match fields.get("type").and_then(Value::as_str) {
-        Some("function") => {
+        Some("function" | "custom") => {
             let named = json!({"type": "function", "function": {"name": fields.get("name")}});
             ToolChoice::read(Some(&named), tools.as_deref())
         }
@@ -108,6 +132,29 @@ mod tests {
         let wanted = json!([{"type": "function", "function": function}]);
         assert_eq!(functions(&[described]), Ok(wanted.as_array().cloned()));
         assert_eq!(functions(&[]), Ok(None));
+    }
+
+    #[test]
+    fn a_custom_tool_is_a_function_of_one_string() {
+        let custom = json!({"type": "custom", "name": "patch", "description": "changes files"});
+        let shown = functions(std::slice::from_ref(&custom)).unwrap().unwrap();
+        let function = &shown[0]["function"];
+        assert_eq!((&function["name"], &shown[0]["type"]), (&json!("patch"), &json!("function")));
+        assert_eq!(function["description"], "changes files");
+        assert_eq!(function["parameters"]["required"], json!(["input"]));
+        let tools = json!([custom]);
+        let named = chosen(&tools, json!({"type": "custom", "name": "patch"}));
+        assert_eq!(named, Ok((ToolChoice::Named("patch".to_owned()), 1)));
+        for (format, is_taken) in [
+            (json!(null), true),
+            (json!({"type": "text"}), true),
+            (json!({"type": "grammar", "syntax": "lark", "definition": "start: A"}), false),
+        ] {
+            let tool = json!({"type": "custom", "name": "patch", "format": format});
+            assert_eq!(functions(&[tool]).is_ok(), is_taken, "{format}");
+        }
+        let unnamed = functions(&[json!({"type": "custom"})]).unwrap_err();
+        assert_eq!(unnamed.param.as_deref(), Some("body.tools.0.name"));
     }
 
     #[test]

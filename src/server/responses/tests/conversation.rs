@@ -63,6 +63,23 @@ fn tool_call(id: &str, arguments: &str) -> Value {
     json!({"id": id, "type": "function", "function": function})
 }
 
+/// The model sees a custom tool as a function with the argument `input`.
+#[test]
+fn a_call_of_a_custom_tool_has_its_text_as_an_argument() {
+    let call =
+        json!({"type": "custom_tool_call", "call_id": "c", "name": "now", "input": "a \"b\""});
+    let output = json!({"type": "custom_tool_call_output", "call_id": "c", "output": "done"});
+    let turn = json!({
+        "role": "assistant", "content": null,
+        "tool_calls": [tool_call("c", r#"{"input":"a \"b\""}"#)],
+    });
+    let result = json!({"role": "tool", "tool_call_id": "c", "content": "done"});
+    assert_eq!(chat(&json!([user("go"), call, output])), json!([user("go"), turn, result]));
+    let items = read(&json!([user("go"), call, output])).unwrap();
+    assert_eq!(to_value(&*items[1]).unwrap()["id"], "ctc_r_1");
+    assert_eq!(to_value(&*items[2]).unwrap()["type"], "custom_tool_call_output");
+}
+
 #[test]
 fn a_text_is_a_users_message() {
     assert_eq!(chat(&json!("hi")), json!([user("hi")]));
