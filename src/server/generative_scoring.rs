@@ -22,6 +22,7 @@ use super::{
         fields::{Int, Token, flag},
         limits::{at_most, cache_salt},
         parts::FromParts,
+        request_id::SCORING,
     },
     memory::RequestMemory,
     resume::Mode,
@@ -219,7 +220,7 @@ impl Protocol for ScoringRequest {
             ..RawRequest::new(Prompt::Tokens(prompt))
         };
         let requests = prompts.into_iter().map(request).collect();
-        let id = exchange.response_id("generative-scoring", fields.request_id.as_deref());
+        let id = exchange.response_id(SCORING, fields.request_id.as_deref());
         let names = RequestNames::of(&id);
         let answer = ScoringAnswer {
             id,
