@@ -317,7 +317,7 @@ impl LazyHub {
     fn adapter(&self, path: &str, progress: OnProgress<'_>) -> Result<String, HubError> {
         let in_home = environment::in_home(path, &|name: &str| std::env::var_os(name));
         let mut path = PathBuf::from(in_home.unwrap_or_else(|| path.to_owned()));
-        self.replace(&mut path, Want::Model { weights: true, tokenizer: false }, progress)?;
+        self.replace(&mut path, Want::Adapter, progress)?;
         Ok(path.to_string_lossy().into_owned())
     }
 
