@@ -388,7 +388,7 @@ mod tests {
         assert_eq!((first.num_wanted, first.is_try()), (0, false));
     }
 
-    /// A text that is longer than the drafter's context has no guesses, and takes no turn of others.
+    /// A text longer than the drafter's context has no guesses, and takes no turn of others.
     #[test]
     fn a_request_without_room_makes_no_try() {
         let mut shared = SharedRates::default();

@@ -124,7 +124,7 @@ impl SpeechRequest {
     }
 }
 
-/// Rejects fields of vLLM that an answer would have to ignore. As in vLLM, the wish for the times of
+/// Rejects fields of vLLM that an answer would have to ignore. As in vLLM, the wish for times of
 /// words adds none.
 fn refuse(form: &SpeechForm) -> Result<(), ApiError> {
     const TIMES: &str = "timestamp_granularities[]";
