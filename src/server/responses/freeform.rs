@@ -1,8 +1,6 @@
 //! Custom tools, which take any text. As in vLLM, the model sees a function with one argument, a
 //! string. The text is decoded from the arguments while they arrive.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 /// The argument, and its name as JSON.
@@ -17,12 +15,6 @@ pub(super) fn parameters() -> Value {
         "required": [INPUT],
         "additionalProperties": false,
     })
-}
-
-/// Returns the names of the custom tools among `tools`.
-pub(super) fn names(tools: &[Value]) -> BTreeSet<String> {
-    let custom = tools.iter().filter(|tool| tool["type"] == "custom");
-    custom.filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect()
 }
 
 /// Returns the arguments with this input.

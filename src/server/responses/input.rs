@@ -170,6 +170,10 @@ impl InputReader<'_> {
             id: given_id(item).unwrap_or_else(|| self.ids.next("fc")),
             status: if is_cut { ItemStatus::Incomplete } else { ItemStatus::Completed },
             call_id: text(place, item, "call_id")?.to_owned(),
+            namespace: match item.get("namespace") {
+                None | Some(Value::Null) => None,
+                Some(_) => Some(text(place, item, "namespace")?.to_owned()),
+            },
             name: text(place, item, "name")?.to_owned(),
             arguments: text(place, item, "arguments")?.to_owned(),
         }))

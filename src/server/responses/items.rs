@@ -90,6 +90,9 @@ pub(super) struct FunctionCall {
     pub(super) status: ItemStatus,
     /// The id that the call's output refers to.
     pub(super) call_id: String,
+    /// The namespace of the function, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<String>,
     pub(super) name: String,
     /// JSON as text. It is cut off in an incomplete call.
     pub(super) arguments: String,
@@ -143,7 +146,10 @@ impl Item {
         let shown = match self {
             Self::Message(message) => parts(&message.content),
             Self::Reasoning(Reasoning { summary, content, .. }) => parts(summary) + parts(content),
-            Self::FunctionCall(call) => call.name.len() + call.call_id.len() + call.arguments.len(),
+            Self::FunctionCall(call) => {
+                let name = call.namespace.as_ref().map_or(0, String::len) + call.name.len();
+                name + call.call_id.len() + call.arguments.len()
+            }
             Self::CustomToolCall(call) => call.name.len() + call.call_id.len() + call.input.len(),
             Self::FunctionCallOutput(FunctionCallOutput { call_id, output, .. })
             | Self::CustomToolCallOutput(FunctionCallOutput { call_id, output, .. }) => {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     freeform,
     items::{Item, ItemStatus, Message, Output, Part, Reasoning, Role},
+    tool_names::joined,
 };
 use crate::server::{http::error::ApiError, media::MediaParts};
 
@@ -60,7 +61,11 @@ impl<'a> Messages<'a> {
             }
             // One that was cut off is left out: its arguments are no JSON.
             Item::FunctionCall(call) if call.status == ItemStatus::Incomplete => {}
-            Item::FunctionCall(call) => self.call(&call.call_id, &call.name, &call.arguments),
+            Item::FunctionCall(call) => {
+                let shown = call.namespace.as_ref().map(|space| joined(space, &call.name));
+                let name = shown.as_ref().unwrap_or(&call.name);
+                self.call(&call.call_id, name, &call.arguments);
+            }
             Item::CustomToolCall(call) => {
                 self.call(&call.call_id, &call.name, &freeform::arguments(&call.input));
             }

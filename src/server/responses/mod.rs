@@ -27,6 +27,7 @@ mod shared;
 mod store;
 mod stored;
 mod text_format;
+mod tool_names;
 mod tools;
 mod transfer;
 mod weight;

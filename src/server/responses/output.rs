@@ -1,12 +1,11 @@
 //! Turns the model's output into the items of a response and their events.
 
-use std::collections::BTreeSet;
-
 use super::{
     events::{Event, Place},
     freeform::Freeform,
     ids::ItemIds,
     items::{CustomToolCall, FunctionCall, Item, ItemStatus, Message, Part, Reasoning, Role},
+    tool_names::ToolNames,
 };
 use crate::server::{generate::logprobs::ChatLogprob, turn::TurnEvent};
 
@@ -17,17 +16,16 @@ pub(super) struct OutputWriter {
     is_open: bool,
     /// Log-probabilities of tokens whose text is not in an event yet.
     logprobs: Vec<ChatLogprob>,
-    /// The names of the custom tools.
-    custom: BTreeSet<String>,
-    /// The arguments of the last item, if that calls one of them.
+    names: ToolNames,
+    /// The arguments of the last item, if that calls a custom tool.
     freeform: Freeform,
 }
 
 impl OutputWriter {
-    /// Returns a writer of items with these `ids`. Calls of `custom` tools have plain text.
-    pub(super) fn new(ids: ItemIds, custom: BTreeSet<String>) -> Self {
+    /// Returns a writer of items with these `ids`, which call the tools of these `names`.
+    pub(super) fn new(ids: ItemIds, names: ToolNames) -> Self {
         let (items, logprobs, freeform) = Default::default();
-        Self { ids, items, is_open: false, logprobs, custom, freeform }
+        Self { ids, items, is_open: false, logprobs, names, freeform }
     }
 
     /// Adds the log-probabilities of the tokens that the next events come from.
@@ -121,14 +119,15 @@ impl OutputWriter {
 
     fn call(&mut self, call_id: String, name: String, events: &mut Vec<Event>) {
         self.logprobs.clear();
-        if self.custom.contains(&name) {
+        if self.names.is_custom(&name) {
             let id = self.ids.next("ctc");
             let item = CustomToolCall { id, call_id, name, input: String::new() };
             self.open(Item::CustomToolCall(item), events);
             return;
         }
         let (id, status) = (self.ids.next("fc"), ItemStatus::InProgress);
-        let item = FunctionCall { id, status, call_id, name, arguments: String::new() };
+        let (namespace, name) = self.names.split(name);
+        let item = FunctionCall { id, status, call_id, namespace, name, arguments: String::new() };
         self.open(Item::FunctionCall(item), events);
     }
 

@@ -2,23 +2,55 @@
 
 use serde_json::{Map, Value, json};
 
-use super::freeform;
+use super::{
+    freeform,
+    tool_names::{ToolNames, joined},
+};
 use crate::server::{
     http::error::ApiError,
     turn::{AllowedForm, ToolChoice, allow, shown_tool},
 };
 
 /// Returns the tools, as chat completions have them. `None` if there are none. A custom tool
-/// becomes a function.
+/// becomes a function, and the functions of a namespace stand among the others.
 ///
 /// # Errors
-/// If a tool is neither, or has no name.
+/// If a tool is none of these, or has no name.
 pub(super) fn functions(tools: &[Value]) -> Result<Option<Vec<Value>>, ApiError> {
-    let places = tools.iter().enumerate();
-    let functions: Vec<Value> = places
-        .map(|(i, tool)| function(&format!("body.tools.{i}"), tool))
-        .collect::<Result<_, _>>()?;
+    let mut functions = Vec::new();
+    for (i, tool) in tools.iter().enumerate() {
+        let place = format!("body.tools.{i}");
+        match tool.get("type") {
+            Some(kind) if kind == "namespace" => namespace(&place, tool, &mut functions)?,
+            _ => functions.push(function(&place, tool)?),
+        }
+    }
     Ok((!functions.is_empty()).then_some(functions))
+}
+
+/// Adds the functions of a namespace, under the names that the model sees.
+fn namespace(place: &str, tool: &Value, functions: &mut Vec<Value>) -> Result<(), ApiError> {
+    let wrong =
+        |key: &str, message: &str| Err(ApiError::validation(&format!("{place}.{key}"), message));
+    let Some(name) = tool["name"].as_str().filter(|name| !name.is_empty()) else {
+        return wrong("name", "Input should be a valid string, not empty");
+    };
+    let Some(own) = tool["tools"].as_array() else {
+        return wrong("tools", "Input should be a valid list");
+    };
+    for (i, tool) in own.iter().enumerate() {
+        let place = format!("{place}.tools.{i}");
+        if tool["type"] != "function" {
+            let message = "Input should be 'function'";
+            return Err(ApiError::validation(&format!("{place}.type"), message));
+        }
+        let mut shown = tool.clone();
+        if let Some(own) = tool["name"].as_str().filter(|own| !own.is_empty()) {
+            shown["name"] = joined(name, own).into();
+        }
+        functions.push(function(&place, &shown)?);
+    }
+    Ok(())
 }
 
 fn function(place: &str, tool: &Value) -> Result<Value, ApiError> {
@@ -73,7 +105,8 @@ fn check_format(format: Option<&Value>) -> Result<(), ApiError> {
 
 fn unknown_tool(param: &str, kind: &str) -> ApiError {
     let message = format!(
-        "tools of type '{kind}' are not supported by this server: only 'function' and 'custom' are"
+        "tools of type '{kind}' are not supported by this server: only 'function', 'custom' and \
+         'namespace' are"
     );
     ApiError::invalid(param, message)
 }
@@ -85,6 +118,7 @@ fn unknown_tool(param: &str, kind: &str) -> ApiError {
 /// If it names a tool that the request does not define, or is malformed.
 pub(super) fn choice(
     choice: Option<&Value>,
+    names: &ToolNames,
     tools: &mut Option<Vec<Value>>,
 ) -> Result<ToolChoice, ApiError> {
     let Some(Value::Object(fields)) = choice else {
@@ -95,7 +129,10 @@ pub(super) fn choice(
     };
     match fields.get("type").and_then(Value::as_str) {
         Some("function" | "custom") => {
-            let named = json!({"type": "function", "function": {"name": fields.get("name")}});
+            let name = fields.get("name");
+            let shown = name.and_then(Value::as_str).map(|name| names.shown(name)).transpose()?;
+            let name = shown.map(Value::from).or_else(|| name.cloned());
+            let named = json!({"type": "function", "function": {"name": name}});
             ToolChoice::read(Some(&named), tools.as_deref())
         }
         Some("allowed_tools") => allow(fields, AllowedForm::Flat, tools),
@@ -113,8 +150,10 @@ mod tests {
     }
 
     fn chosen(tools: &Value, wanted: Value) -> Result<(ToolChoice, usize), String> {
+        let names = ToolNames::of(tools.as_array().unwrap());
         let mut tools = functions(tools.as_array().unwrap()).unwrap();
-        let choice = choice(Some(&wanted), &mut tools).map_err(|error| error.param.unwrap())?;
+        let choice = choice(Some(&wanted), &names, &mut tools);
+        let choice = choice.map_err(|error| error.param.unwrap())?;
         Ok((choice, tools.map_or(0, |tools| tools.len())))
     }
 
@@ -155,6 +194,37 @@ mod tests {
         }
         let unnamed = functions(&[json!({"type": "custom"})]).unwrap_err();
         assert_eq!(unnamed.param.as_deref(), Some("body.tools.0.name"));
+    }
+
+    #[test]
+    fn functions_of_a_namespace_stand_among_the_others() {
+        let space =
+            json!({"type": "namespace", "name": "crm", "tools": [tool("find"), tool("list")]});
+        let tools = json!([tool("now"), space]);
+        let shown = functions(tools.as_array().unwrap()).unwrap().unwrap();
+        let names: Vec<_> = shown.iter().map(|tool| &tool["function"]["name"]).collect();
+        assert_eq!(names, ["now", "crm__find", "crm__list"]);
+        assert_eq!(shown[1]["function"]["strict"], true);
+        let named = |name: &str| json!({"type": "function", "name": name});
+        let find = ToolChoice::Named("crm__find".to_owned());
+        assert_eq!(chosen(&tools, named("find")), Ok((find.clone(), 3)));
+        assert_eq!(chosen(&tools, named("crm__find")), Ok((find, 3)));
+        let spaces = [
+            (json!({"type": "namespace", "tools": []}), "body.tools.0.name"),
+            (json!({"type": "namespace", "name": "a"}), "body.tools.0.tools"),
+            (
+                json!({"type": "namespace", "name": "a", "tools": [{"type": "custom"}]}),
+                "body.tools.0.tools.0.type",
+            ),
+            (
+                json!({"type": "namespace", "name": "a", "tools": [{"type": "function"}]}),
+                "body.tools.0.tools.0.name",
+            ),
+        ];
+        for (space, place) in spaces {
+            let param = functions(&[space]).unwrap_err().param;
+            assert_eq!(param.as_deref(), Some(place));
+        }
     }
 
     #[test]

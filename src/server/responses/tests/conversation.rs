@@ -81,6 +81,16 @@ fn a_call_of_a_custom_tool_has_its_text_as_an_argument() {
 }
 
 #[test]
+fn a_call_of_a_namespace_has_the_name_that_the_model_saw() {
+    let mut spaced = call("c", "{}");
+    spaced["namespace"] = json!("crm");
+    let messages = chat(&json!([spaced]));
+    assert_eq!(messages[0]["tool_calls"][0]["function"]["name"], "crm__now");
+    spaced["namespace"] = json!(1);
+    assert!(read(&json!([spaced])).is_err());
+}
+
+#[test]
 fn a_text_is_a_users_message() {
     assert_eq!(chat(&json!("hi")), json!([user("hi")]));
     let items = read(&json!("hi")).unwrap();

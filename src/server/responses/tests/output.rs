@@ -8,6 +8,7 @@ use crate::server::{
         ids::ItemIds,
         items::{Item, ItemStatus},
         output::OutputWriter,
+        tool_names::ToolNames,
     },
     turn::TurnEvent,
 };
@@ -29,8 +30,12 @@ fn arguments(index: usize, delta: &str) -> TurnEvent {
 }
 
 fn write(turn: Vec<TurnEvent>, last: ItemStatus) -> (Vec<Event>, Vec<Item>) {
-    let custom = ["patch".to_owned()].into();
-    let mut writer = OutputWriter::new(ItemIds::new("resp_r"), custom);
+    let find = json!({"type": "function", "name": "find"});
+    let tools = [
+        json!({"type": "custom", "name": "patch"}),
+        json!({"type": "namespace", "name": "crm", "tools": [find]}),
+    ];
+    let mut writer = OutputWriter::new(ItemIds::new("resp_r"), ToolNames::of(&tools));
     let mut events = Vec::new();
     turn.into_iter().for_each(|event| writer.write(event, &mut events));
     let items = writer.finish(last, &mut events);
@@ -168,6 +173,17 @@ fn thoughts_words_and_calls_are_items_of_their_own() {
         "item_id": "fc_r_2", "output_index": 2, "name": "now", "arguments": "{\"zone\": 1}",
     });
     assert_eq!(done, &wanted);
+}
+
+#[test]
+fn a_call_of_a_namespace_has_both_names() {
+    let name = "crm__find".to_owned();
+    let start = TurnEvent::ToolCallStart { index: 0, id: "call_0".to_owned(), name };
+    let turn = vec![start, arguments(0, "{}"), TurnEvent::ToolCallEnd { index: 0 }];
+    let (told, items) = told(turn, ItemStatus::Completed);
+    assert_eq!((&items[0]["namespace"], &items[0]["name"]), (&json!("crm"), &json!("find")));
+    let (_, done) = told.iter().find(|(name, _)| name.ends_with("arguments.done")).unwrap();
+    assert_eq!(done["name"], "find");
 }
 
 /// The events are those of vLLM's `emit_simple_tool_call_*`.
