@@ -184,6 +184,10 @@ mod tests {
         let tools = json!([custom]);
         let named = chosen(&tools, json!({"type": "custom", "name": "patch"}));
         assert_eq!(named, Ok((ToolChoice::Named("patch".to_owned()), 1)));
+        let allowed = json!({
+            "type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "patch"}],
+        });
+        assert_eq!(chosen(&tools, allowed), Ok((ToolChoice::Allowed, 1)));
         for (format, is_taken) in [
             (json!(null), true),
             (json!({"type": "text"}), true),
