@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::pause::Mode;
+use super::{control::Asleep, pause::Mode};
 use crate::{
     api::PauseState,
     server::{
@@ -37,7 +37,10 @@ pub(super) async fn sleep(
             state.engine.pause(query.mode.into()).await?;
             state.control.doze();
         }
-        1 => state.engine.sleep(query.mode.into()).await?,
+        1 => {
+            state.engine.sleep(query.mode.into()).await?;
+            *state.control.asleep() = Asleep::all();
+        }
         2 => {
             let message = "sleep level 2 is not supported by this server: it cannot drop the \
                            weights and load them again; level 1 gives the KV cache's memory back";
@@ -51,21 +54,18 @@ pub(super) async fn sleep(
     Ok(Json(json!({"status": "sleeping", "level": query.level})))
 }
 
-/// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. The
-/// weights never sleep. As in vLLM, an unknown tag wakes nothing, any call resumes an engine whose
-/// memory is all there, and `status` says whether it is.
+/// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. As in
+/// vLLM, any call resumes an engine whose parts are all awake, and `status` says whether they are.
 pub(super) async fn wake_up(
     State(state): State<AppState>,
     QueryOf(query): QueryOf<Vec<(String, String)>>,
 ) -> Result<Json<Value>, ApiError> {
     let tags = query.into_iter().filter(|(name, _)| name == "tags").map(|(_, tag)| tag);
     let tags: Vec<String> = tags.collect();
-    let has = |tag: &str| tags.iter().any(|other| other == tag);
-    let is_known = |tag: &String| ["weights", "kv_cache", "scheduling"].contains(&tag.as_str());
-    let wakes_cache = tags.is_empty() || (has("kv_cache") && tags.iter().all(is_known));
-    if wakes_cache || !state.engine.is_sleeping() {
-        state.control.wake();
+    let all_wake = state.control.asleep().wake(&tags);
+    if all_wake || !state.engine.is_sleeping() {
         state.engine.wake_up().await?;
+        state.control.wake();
     }
     let status = if state.engine.is_sleeping() { "sleeping" } else { "awake" };
     let tags = (!tags.is_empty()).then_some(tags);

@@ -131,6 +131,14 @@ async fn a_sleeper_wakes_up_as_it_was() {
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
     let (_, answer) = post(&served, "/wake_up?tags=kv%5Fcache", json!({})).await;
     assert_eq!(answer, json!({"status": "awake", "tags": ["kv_cache"]}));
+    // The engine goes on once both parts are awake, in any order.
+    assert_eq!(post(&served, "/sleep?mode=keep", json!({})).await.0, 200);
+    for (tag, status) in
+        [("kv_cache", "sleeping"), ("scheduling", "sleeping"), ("weights", "awake")]
+    {
+        let (_, answer) = post(&served, &format!("/wake_up?tags={tag}"), json!({})).await;
+        assert_eq!(answer, json!({"status": status, "tags": [tag]}));
+    }
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": false}));
     assert_eq!(kept.await.unwrap()["choices"], undisturbed["choices"]);
 
