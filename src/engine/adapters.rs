@@ -63,10 +63,12 @@ pub enum LoraError {
         path: String,
     },
     /// The adapter is given by its name on the hub, and cannot be had.
-    #[error("Loading lora {name} failed: {source}")]
+    #[error("Loading lora {name} failed: No adapter found for {path}: {source}")]
     Hub {
         /// Its name.
         name: String,
+        /// Its name on the hub.
+        path: String,
         /// The reason.
         source: Box<HubError>,
     },
@@ -344,8 +346,11 @@ impl super::Engine {
         let (config, own_name, own_path) =
             (self.config().clone(), name.to_owned(), path.to_owned());
         let find = move |_: &AdapterRegistry, _: &GivenUp| {
-            let error = |source| LoraError::Hub { name: own_name, source: Box::new(source) };
-            hub::adapter(&config, &own_path).map_err(error)
+            hub::adapter(&config, &own_path).map_err(|source| LoraError::Hub {
+                name: own_name,
+                path: own_path,
+                source: Box::new(source),
+            })
         };
         let folder = self.run_load(name, path, find).await?;
         self.load_adapter_folder(name, &folder, in_place).await

@@ -37,7 +37,7 @@ async fn an_adapter_by_its_name_is_found_in_the_cache() {
     assert_eq!(Path::new(&*lora.path), snapshot);
     let absent = engine.load_lora_adapter("other", "org/absent", false).await.unwrap_err();
     assert!(matches!(absent, LoraError::Hub { .. }), "{absent}");
-    let expected = "Loading lora other failed: the model org/absent is no folder or file here";
+    let expected = "Loading lora other failed: No adapter found for org/absent: the model org/";
     assert!(absent.to_string().starts_with(expected), "{absent}");
     engine.shutdown().await;
 }
