@@ -155,10 +155,12 @@ impl Queue {
     /// Waits for records, or for the end. For a degraded journal, it waits no longer than a pause.
     pub(super) fn take(&self, is_degraded: bool) -> Batch {
         let mut pending = self.pending.lock();
+        // Requests that hurry records which were taken already do not put the next try off.
+        let retry_at = Instant::now() + RETRY_PAUSE;
         while pending.records.is_empty() && !pending.is_closed {
             if !is_degraded {
                 self.news.wait(&mut pending);
-            } else if self.news.wait_for(&mut pending, RETRY_PAUSE).timed_out() {
+            } else if self.news.wait_until(&mut pending, retry_at).timed_out() {
                 break;
             }
         }
@@ -175,13 +177,14 @@ impl Queue {
     /// Does the same in simulated time.
     #[cfg(feature = "sim")]
     pub(super) async fn take_in_simulated_time(&self, is_degraded: bool) -> Batch {
-        use tokio::time::{Instant, timeout, timeout_at};
+        use tokio::time::{Instant, timeout_at};
+        let retry_at = Instant::now() + RETRY_PAUSE;
         let is_idle = |pending: &Pending| pending.records.is_empty() && !pending.is_closed;
         while is_idle(&self.pending.lock()) {
             let news = self.news_in_simulated_time.notified();
             if !is_degraded {
                 news.await;
-            } else if timeout(RETRY_PAUSE, news).await.is_err() {
+            } else if timeout_at(retry_at, news).await.is_err() {
                 break;
             }
         }
@@ -265,5 +268,21 @@ mod tests {
         };
         assert!(taken_after(true) >= DEGRADED_LINGER);
         assert!(taken_after(false) < DEGRADED_LINGER);
+    }
+
+    #[test]
+    fn requests_without_records_do_not_put_the_next_try_off() {
+        let queue = Arc::new(Queue::new(1 << 10));
+        let hurried = Arc::clone(&queue);
+        let hurry = std::thread::spawn(move || {
+            for _ in 0..100 {
+                hurried.hurry();
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        let began = Instant::now();
+        assert!(queue.take(true).records.is_empty());
+        assert!(began.elapsed() < 2 * RETRY_PAUSE, "{:?}", began.elapsed());
+        hurry.join().unwrap();
     }
 }
