@@ -153,8 +153,9 @@ async fn the_calls_of_open_webui_are_answered() {
     assert_eq!(lines(&served, "/api/pull", &pull).await, [json!({"status": "success"})]);
     // `ollama stop`, and the button of Open WebUI. The model stays loaded.
     let unload = json!({"model": "demo", "prompt": "", "keep_alive": 0});
-    let unloaded = lines(&served, "/api/generate", &unload).await;
-    assert_eq!((unloaded.len(), &unloaded[0]["done_reason"]), (1, &json!("unload")));
+    let unloaded = send(&served, Method::POST, "/api/generate", Some(&unload)).await;
+    let unloaded: Value = unloaded.json().await.unwrap();
+    assert_eq!((&unloaded["done_reason"], &unloaded["response"]), (&json!("unload"), &json!("")));
     let unload = json!({"model": "demo", "messages": [], "keep_alive": "0s", "stream": false});
     let unloaded = send(&served, Method::POST, "/api/chat", Some(&unload)).await;
     let unloaded: Value = unloaded.json().await.unwrap();
