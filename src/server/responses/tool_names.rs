@@ -7,10 +7,12 @@ use serde_json::Value;
 
 use crate::server::http::error::ApiError;
 
-/// The names that differ from those of plain functions.
+/// The names of the tools, and those of functions in namespaces that the model sees.
 #[derive(Debug, Default)]
 pub(super) struct ToolNames {
-    /// The custom tools.
+    /// The tools in no namespace.
+    plain: BTreeSet<String>,
+    /// The custom ones among them.
     custom: BTreeSet<String>,
     /// Namespace and name of each function in one, by the name that the model sees.
     spaced: BTreeMap<String, (String, String)>,
@@ -27,11 +29,15 @@ impl ToolNames {
         let mut names = Self::default();
         for tool in tools {
             let Some(name) = tool["name"].as_str() else { continue };
-            if tool["type"] == "custom" {
-                names.custom.insert(name.to_owned());
+            if tool["type"] != "namespace" {
+                names.plain.insert(name.to_owned());
+                if tool["type"] == "custom" {
+                    names.custom.insert(name.to_owned());
+                }
+                continue;
             }
-            let within = tool["tools"].as_array().filter(|_| tool["type"] == "namespace");
-            for own in within.into_iter().flatten().filter_map(|tool| tool["name"].as_str()) {
+            let within = tool["tools"].as_array().into_iter().flatten();
+            for own in within.filter_map(|tool| tool["name"].as_str()) {
                 names.spaced.insert(joined(name, own), (name.to_owned(), own.to_owned()));
             }
         }
@@ -51,13 +57,13 @@ impl ToolNames {
         }
     }
 
-    /// Returns the name that the model sees of the tool that a client chooses by `name`: that name,
-    /// or the only function of a namespace with it.
+    /// Returns the name that the model sees of the tool that a client chooses by `name`: that name
+    /// if a tool has it, else that of the only function in a namespace with it.
     ///
     /// # Errors
     /// 400 if functions of several namespaces have the name.
     pub(super) fn shown<'a>(&'a self, name: &'a str) -> Result<&'a str, ApiError> {
-        if self.spaced.contains_key(name) {
+        if self.plain.contains(name) || self.spaced.contains_key(name) {
             return Ok(name);
         }
         let mut found = self.spaced.iter().filter(|(_, (_, own))| own == name);
@@ -91,7 +97,7 @@ mod tests {
         let tools = [
             function("now"),
             json!({"type": "custom", "name": "patch"}),
-            space("crm", vec![function("find"), function("list")]),
+            space("crm", vec![function("find"), function("list"), function("now")]),
             space("wiki", vec![function("find")]),
         ];
         let names = ToolNames::of(&tools);
@@ -102,7 +108,7 @@ mod tests {
         assert_eq!(split("now"), (None, "now".to_owned()));
         assert_eq!(names.shown("list"), Ok("crm__list"));
         assert_eq!(names.shown("wiki__find"), Ok("wiki__find"));
-        assert_eq!(names.shown("now"), Ok("now"));
+        assert_eq!(names.shown("now"), Ok("now"), "a tool in no namespace comes first");
         let error = names.shown("find").unwrap_err();
         assert_eq!(error.param.as_deref(), Some("tool_choice"));
     }
