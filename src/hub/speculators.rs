@@ -18,8 +18,8 @@ use crate::config::{EngineConfig, SpeculativeConfig, SpeculativeMethod};
 pub(super) fn verifier(path: &Path, given: &str) -> Result<Option<ModelName>, HubError> {
     let config = crate::files::read(&path.join("config.json")).ok();
     let config: Option<Value> = config.and_then(|config| serde_json::from_slice(&config).ok());
-    let Some(speculators) = config.as_ref().and_then(|config| config.get("speculators_config"))
-    else {
+    let speculators = config.as_ref().and_then(|config| config.get("speculators_config"));
+    let Some(speculators) = speculators.filter(|speculators| !speculators.is_null()) else {
         return Ok(None);
     };
     let verifier = &speculators["verifier"]["name_or_path"];
