@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+#[cfg(feature = "demo-model")]
+use playhouse_demo_model::FILES;
 use playhouse_kernels::MappedFile;
 
 use crate::files;
@@ -169,46 +171,6 @@ fn built_in(path: &Path) -> Option<&'static [u8]> {
 
 #[cfg(not(feature = "demo-model"))]
 const FILES: &[(&str, &[u8])] = &[];
-
-#[cfg(feature = "demo-model")]
-const FILES: &[(&str, &[u8])] = {
-    /// A stricter alignment than reading the tensors of a safetensors file as numbers needs.
-    #[repr(align(64))]
-    struct Aligned<T: ?Sized>(T);
-    static WEIGHTS: &Aligned<[u8]> =
-        &Aligned(*include_bytes!("../examples/demo-model/model.safetensors"));
-    static DENSE: [&Aligned<[u8]>; 2] = [
-        &Aligned(*include_bytes!("../examples/demo-model/embedder/2_Dense/model.safetensors")),
-        &Aligned(*include_bytes!("../examples/demo-model/embedder/3_Dense/model.safetensors")),
-    ];
-    &[
-        ("config.json", include_bytes!("../examples/demo-model/config.json")),
-        ("generation_config.json", include_bytes!("../examples/demo-model/generation_config.json")),
-        ("model.safetensors", &WEIGHTS.0),
-        ("tokenizer.json", include_bytes!("../examples/demo-model/tokenizer.json")),
-        ("tokenizer_config.json", include_bytes!("../examples/demo-model/tokenizer_config.json")),
-        ("chat_template.jinja", include_bytes!("../examples/demo-model/chat_template.jinja")),
-        ("embedder/modules.json", include_bytes!("../examples/demo-model/embedder/modules.json")),
-        (
-            "embedder/sentence_bert_config.json",
-            include_bytes!("../examples/demo-model/embedder/sentence_bert_config.json"),
-        ),
-        (
-            "embedder/1_Pooling/config.json",
-            include_bytes!("../examples/demo-model/embedder/1_Pooling/config.json"),
-        ),
-        (
-            "embedder/2_Dense/config.json",
-            include_bytes!("../examples/demo-model/embedder/2_Dense/config.json"),
-        ),
-        ("embedder/2_Dense/model.safetensors", &DENSE[0].0),
-        (
-            "embedder/3_Dense/config.json",
-            include_bytes!("../examples/demo-model/embedder/3_Dense/config.json"),
-        ),
-        ("embedder/3_Dense/model.safetensors", &DENSE[1].0),
-    ]
-};
 
 #[cfg(test)]
 mod tests {

@@ -119,6 +119,8 @@ async fn recorded_answers_with_adapters_are_met() {
         max_lora_rank: 16,
         max_cpu_loras: Some(3),
         lora_modules: vec![module("a", "models/lora_a"), module("b", "models/lora_b")],
+        // A path that is not there has the form of a name on the hub.
+        offline: true,
         ..EngineConfig::new(folder.join("../conformance/model"))
     };
     let mut conform = Command::new("python3");

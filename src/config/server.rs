@@ -269,8 +269,8 @@ settings! {
                 "Serve /pause, /sleep and other routes to operators' keys and this machine",
             );
         /// Serves /v1/load_lora_adapter and /v1/unload_lora_adapter to operators, where enable_lora
-        /// is set. An adapter's path is any folder that the server can read. vLLM's variable
-        /// VLLM_ALLOW_RUNTIME_LORA_UPDATING.
+        /// is set. An adapter's path is any folder that the server can read, or a name on Hugging
+        /// Face's hub. vLLM's variable VLLM_ALLOW_RUNTIME_LORA_UPDATING.
         allow_runtime_lora_updating: bool = false, switch, any,
             Usage::switch("Let operators load and unload LoRA adapters while the server runs");
         /// URL of a collector for traces of OpenTelemetry, by protobuf over HTTP. Each request

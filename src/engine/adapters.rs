@@ -14,7 +14,11 @@ use playhouse_actors::{
 };
 
 use super::adapter_loads::{AdapterLoads, GivenUp, NoResult};
-use crate::{executor::AdapterStore, model::AdapterError};
+use crate::{
+    executor::AdapterStore,
+    hub::{self, HubError},
+    model::AdapterError,
+};
 
 /// Most names with paths whose first content is remembered.
 const MAX_KNOWN: usize = 1_024;
@@ -57,6 +61,16 @@ pub enum LoraError {
         name: String,
         /// The path, as it was given.
         path: String,
+    },
+    /// The adapter is given by its name on the hub, and cannot be had.
+    #[error("Loading lora {name} failed: No adapter found for {path}: {source}")]
+    Hub {
+        /// Its name.
+        name: String,
+        /// Its name on the hub.
+        path: String,
+        /// The reason.
+        source: Box<HubError>,
     },
     /// The engine process cannot use the adapter, for this reason.
     #[error("Loading lora {name} failed: {why}")]
@@ -307,20 +321,43 @@ impl super::Engine {
             return Ok(adapter);
         }
         let path = registry.resolve(name).ok_or_else(unknown)?;
-        match self.load_lora_adapter(name, &path.to_string_lossy(), false).await {
+        match self.load_adapter_folder(name, &path.to_string_lossy(), false).await {
             // Another request was faster.
             Err(LoraError::AlreadyLoaded { .. }) => registry.get(name).ok_or_else(unknown),
             loaded => loaded,
         }
     }
 
-    /// Loads the adapter in the folder `path`, relative to the process's folder, under `name`.
-    /// `in_place` replaces an adapter of that name: requests from now on use the new one.
+    /// Loads the adapter in the folder `path`, relative to the process's folder, under `name`. It
+    /// may begin with `~`, or be the name of an adapter on the hub, which is fetched. `in_place`
+    /// replaces an adapter of that name: requests from now on use the new one.
     ///
     /// # Errors
     /// [`LoraError`] names the fault of the name or of the files. A load that takes longer than a
-    /// minute is given up.
+    /// minute is given up. A fetch goes on then, so that a later call finds the files.
     pub async fn load_lora_adapter(
+        &self,
+        name: &str,
+        path: &str,
+        in_place: bool,
+    ) -> Result<Arc<LoraRequest>, LoraError> {
+        let registry = self.inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
+        registry.check(name, path, in_place)?;
+        let (config, own_name, own_path) =
+            (self.config().clone(), name.to_owned(), path.to_owned());
+        let find = move |_: &AdapterRegistry, _: &GivenUp| {
+            hub::adapter(&config, &own_path).map_err(|source| LoraError::Hub {
+                name: own_name,
+                path: own_path,
+                source: Box::new(source),
+            })
+        };
+        let folder = self.run_load(name, path, find).await?;
+        self.load_adapter_folder(name, &folder, in_place).await
+    }
+
+    /// Does the same for a folder.
+    pub(super) async fn load_adapter_folder(
         &self,
         name: &str,
         path: &str,

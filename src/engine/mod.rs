@@ -239,7 +239,7 @@ impl Engine {
     /// Loads the adapters of the settings.
     async fn with_lora_modules(self) -> Result<Self, StartError> {
         for module in &self.config().lora_modules {
-            let loaded = self.load_lora_adapter(&module.name, &module.path, false).await;
+            let loaded = self.load_adapter_folder(&module.name, &module.path, false).await;
             if let Err(error) = loaded {
                 self.shutdown().await;
                 return Err(error.into());

@@ -76,9 +76,7 @@ fn clean(text: &str) -> Option<String> {
 /// `$NAME` and `${NAME}`. Unknown variables stay as they are.
 fn expanded(value: OsString, variable: &impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let Some(text) = value.to_str() else { return value.into() };
-    let behind_home =
-        text.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    let home = behind_home.and_then(|rest| Some(format!("{}{rest}", variable("HOME")?.to_str()?)));
+    let home = in_home(text, variable);
     let mut rest = home.as_deref().unwrap_or(text);
     let mut path = String::new();
     while let Some((before, after)) = rest.split_once('$') {
@@ -102,9 +100,26 @@ fn expanded(value: OsString, variable: &impl Fn(&str) -> Option<OsString>) -> Pa
     path.into()
 }
 
+/// Returns the path with the home folder in the place of `~`, with which it begins.
+pub(super) fn in_home(path: &str, variable: &impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    let rest = path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+    Some(format!("{}{rest}", variable("HOME")?.to_str()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tilde_at_the_beginning_is_the_home_folder() {
+        let in_home =
+            |path| in_home(path, &|name: &str| (name == "HOME").then(|| "/home/me".into()));
+        assert_eq!(in_home("~/adapters/a").as_deref(), Some("/home/me/adapters/a"));
+        assert_eq!(in_home("~").as_deref(), Some("/home/me"));
+        for other in ["~you/a", "a/~", "/a", "org/name"] {
+            assert_eq!(in_home(other), None, "{other}");
+        }
+    }
 
     fn of(variables: &[(&str, &str)]) -> Result<Environment, HubError> {
         Environment::read(|name| {

@@ -97,6 +97,18 @@ pub enum HubError {
         /// The fault.
         lacking: Lacking,
     },
+    /// A head is given as the model, and its config does not name the model that it guesses for.
+    #[error(
+        "{name} is a head of the library speculators, and in its config.json \
+         speculators_config.verifier.name_or_path is {verifier}; expected the name of a model, \
+         org/name: give the model itself, and the head in --speculative-config"
+    )]
+    Verifier {
+        /// The name as given.
+        name: String,
+        /// The value.
+        verifier: String,
+    },
     /// The disk is too small.
     #[error(
         "there is no space for {name}: {needed} are needed in {}, and {free} are free; free some, \

@@ -79,7 +79,7 @@ pub(super) fn fetch(
     match want {
         Want::Gguf(_) => complete(&fetch.snapshot, want).map_err(lacking),
         // The engine reports what the repository itself lacks, for example a tokenizer.
-        Want::Model { .. } | Want::Tokenizer => Ok(fetch.snapshot),
+        Want::Model { .. } | Want::Adapter | Want::Tokenizer => Ok(fetch.snapshot),
     }
 }
 

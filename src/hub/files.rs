@@ -64,6 +64,8 @@ pub(crate) enum Want {
         /// Whether its tokenizer is read. An adapter's is never.
         tokenizer: bool,
     },
+    /// An adapter alone, also beside a model.
+    Adapter,
     /// The tokenizer.
     Tokenizer,
     /// One GGUF file, by its name or the end of its name.
@@ -81,6 +83,9 @@ pub enum Lacking {
     /// The repository has no model.
     #[error("it has neither config.json nor adapter_config.json")]
     NoConfig,
+    /// The repository has no adapter, because it lacks this file.
+    #[error("it has no {0}; expected an adapter in PEFT's format, with its weights as safetensors")]
+    NoAdapter(&'static str),
     /// The repository has no tokenizer in a known format.
     #[error(
         "it has neither tokenizer.json nor tekken.json, and no files of sentencepiece, BPE or word \
@@ -165,6 +170,8 @@ pub(crate) fn small(listing: &[String], want: &Want) -> Result<Vec<String>, Lack
         known_here.chain(of_class).chain(sentences).chain(templates.cloned()).collect();
     match want {
         Want::Gguf(_) => Ok(Vec::new()),
+        Want::Adapter if !has(ADAPTER_CONFIG) => Err(Lacking::NoAdapter(ADAPTER_CONFIG)),
+        Want::Adapter => Ok(vec![ADAPTER_CONFIG.to_owned()]),
         Want::Tokenizer if !has_tokenizer => Err(Lacking::NoTokenizer),
         // A tokenizer may depend on the model's config.
         Want::Tokenizer => Ok(known(&[CONFIG]).chain(tokenizer).collect()),
@@ -195,6 +202,10 @@ pub(crate) fn large(
 ) -> Result<Vec<String>, Lacking> {
     match want {
         Want::Gguf(wanted) => gguf(listing, wanted),
+        Want::Adapter => match listing.iter().any(|file| file == ADAPTER) {
+            true => Ok(vec![ADAPTER.to_owned()]),
+            false => Err(Lacking::NoAdapter(ADAPTER)),
+        },
         Want::Tokenizer | Want::Model { weights: false, .. } => Ok(Vec::new()),
         Want::Model { weights: true, .. } => {
             let folders = modules.map_or_else(|| Ok(Vec::new()), module_folders)?;

@@ -161,6 +161,23 @@ fn an_adapter_is_its_two_files() {
     assert_eq!(large, listing("adapter_model.safetensors"));
 }
 
+/// Some repositories have an adapter beside the model that it was merged into.
+#[test]
+fn an_adapter_alone_leaves_the_model_beside_it() {
+    let there = listing(
+        "adapter_config.json adapter_model.safetensors config.json model.safetensors \
+         tokenizer.json",
+    );
+    assert_eq!(small(&there, &Want::Adapter), Ok(listing("adapter_config.json")));
+    let large = large(&there, &Want::Adapter, None, None);
+    assert_eq!(large, Ok(listing("adapter_model.safetensors")));
+    let read = |_: &str| None;
+    let error = |names: &str| complete(&listing(names), &Want::Adapter, read).unwrap_err();
+    let message = error("adapter_config.json adapter_model.bin").to_string();
+    assert!(message.starts_with("it has no adapter_model.safetensors; expected"), "{message}");
+    assert_eq!(error("config.json model.safetensors"), Lacking::NoAdapter("adapter_config.json"));
+}
+
 #[test]
 fn a_tokenizer_needs_no_weights() {
     let files = listing("config.json model.safetensors tokenizer.json vocab.json");

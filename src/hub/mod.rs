@@ -12,6 +12,7 @@ mod files;
 mod name;
 #[cfg(feature = "hub")]
 mod space;
+mod speculators;
 #[cfg(feature = "hub")]
 mod transfer;
 #[cfg(feature = "hub")]
@@ -88,14 +89,15 @@ pub(crate) fn with_files(
         return Ok(config);
     }
     let hub = LazyHub::of(&config);
+    let given = config.model.to_string_lossy().into_owned();
+    let want = Want::Model {
+        weights: config.load_format != LoadFormat::Dummy,
+        tokenizer: config.tokenizer.is_none(),
+    };
     let folder = match named(&config.model) {
         Some(name) => {
-            let want = Want::Model {
-                weights: config.load_format != LoadFormat::Dummy,
-                tokenizer: config.tokenizer.is_none(),
-            };
-            let (given, revision) = (config.model.to_string_lossy(), config.revision.as_deref());
-            Some(hub.find_or_fetch(&given, &name, revision, want, progress)?)
+            let revision = config.revision.as_deref();
+            Some(hub.model(&given, &name, revision, &want, progress)?)
         }
         None => {
             let folder = model_files::demo_vision(&config.model);
@@ -103,8 +105,16 @@ pub(crate) fn with_files(
             folder
         }
     };
+    let head = folder.clone().unwrap_or_else(|| config.model.clone());
+    let folder = match speculators::verifier(&head, &given)? {
+        Some(verifier) => {
+            speculators::draft_with(&mut config, head);
+            let name = verifier.to_string();
+            Some(hub.find_or_fetch(&name, &verifier, None, want, progress)?)
+        }
+        None => folder,
+    };
     if let Some(folder) = folder {
-        let given = config.model.to_string_lossy().into_owned();
         config.model = folder;
         if config.served_model_name.is_empty() {
             config.served_model_name = vec![given.clone()];
@@ -122,14 +132,21 @@ pub(crate) fn with_files(
         | SpeculativeMethod::Head { model: Some(draft), .. },
     ) = speculative
     {
-        hub.replace(draft, model.clone(), progress)?;
+        hub.replace(draft, model, progress)?;
     }
     for module in &mut config.lora_modules {
-        let mut path = PathBuf::from(&module.path);
-        hub.replace(&mut path, model.clone(), progress)?;
-        module.path = path.to_string_lossy().into_owned();
+        module.path = hub.adapter(&module.path, progress)?;
     }
     Ok(config)
+}
+
+/// Returns the folder of an adapter: `path` with the home folder in place of `~`, or that of the
+/// adapter of this name. Blocks while it is fetched.
+///
+/// # Errors
+/// [`HubError`] if it has the form of a name, is no path, and is neither in the cache nor fetched.
+pub(crate) fn adapter(config: &EngineConfig, path: &str) -> Result<String, HubError> {
+    LazyHub::of(config).adapter(path, &mut |_| ())
 }
 
 /// Returns the settings with a folder that has at least the tokenizer.
@@ -253,6 +270,32 @@ impl LazyHub {
         Ok(Hub { cache: Cache { root }, endpoint, token, is_offline })
     }
 
+    /// Does the same as [`Self::find_or_fetch`]. A head that is given as the model is found in the
+    /// cache without a tokenizer.
+    fn model(
+        &self,
+        given: &str,
+        name: &ModelName,
+        revision: Option<&str>,
+        want: &Want,
+        progress: OnProgress<'_>,
+    ) -> Result<PathBuf, HubError> {
+        let found = self.find_or_fetch(given, name, revision, want.clone(), progress);
+        let lacks_tokenizer = |error: &HubError| {
+            matches!(error, HubError::Offline { lacking: Some(Lacking::NoTokenizer), .. })
+        };
+        match found {
+            Err(error) if lacks_tokenizer(&error) => {
+                let head = Want::Model { weights: true, tokenizer: false };
+                match self.find_or_fetch(given, name, revision, head, progress) {
+                    Ok(folder) if speculators::verifier(&folder, given)?.is_some() => Ok(folder),
+                    _ => Err(error),
+                }
+            }
+            found => found,
+        }
+    }
+
     fn find_or_fetch(
         &self,
         given: &str,
@@ -268,6 +311,14 @@ impl LazyHub {
             Err(HubError::Offline { .. }) if !hub.is_offline => hub.fetch(&source, &want, progress),
             found => found,
         }
+    }
+
+    /// Returns the folder of an adapter.
+    fn adapter(&self, path: &str, progress: OnProgress<'_>) -> Result<String, HubError> {
+        let in_home = environment::in_home(path, &|name: &str| std::env::var_os(name));
+        let mut path = PathBuf::from(in_home.unwrap_or_else(|| path.to_owned()));
+        self.replace(&mut path, Want::Adapter, progress)?;
+        Ok(path.to_string_lossy().into_owned())
     }
 
     /// Puts a folder in the place of a name.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    completions::Prompts,
     generate::{
         choices::{Choices, FinishedChoice},
         handler::{Answer, Exchange, Plan, Protocol, RequestNames},
@@ -18,14 +19,17 @@ use super::{
     },
     http::{
         error::ApiError,
-        fields::{Strings, Token, flag},
-        limits::at_most,
+        fields::{Int, Token, flag},
+        limits::{at_most, cache_salt},
         parts::FromParts,
+        request_id::SCORING,
     },
+    memory::RequestMemory,
     resume::Mode,
+    state::AppState,
 };
 use crate::{
-    api::{Prompt, RawRequest, SamplingParams, TextCodec},
+    api::{Prompt, RawRequest, RequestError, SamplingParams, WantedTokens},
     config::LimitSettings,
 };
 
@@ -36,8 +40,9 @@ pub(super) struct ScoringRequest(ScoringFields);
 #[serde(default)]
 pub(super) struct ScoringFields {
     model: Option<String>,
-    query: Option<String>,
-    items: Option<Strings>,
+    /// A text, or the ids of its tokens.
+    query: Option<Prompts>,
+    items: Option<Prompts>,
     /// The tokens to compare. The score is the probability of the first.
     label_token_ids: Option<Vec<Token>>,
     /// Whether the probabilities of these tokens add up to one. Otherwise each is that among the
@@ -49,6 +54,9 @@ pub(super) struct ScoringFields {
     item_first: Option<bool>,
     #[serde(deserialize_with = "flag")]
     add_special_tokens: Option<bool>,
+    cache_salt: Option<String>,
+    priority: Option<Int>,
+    request_id: Option<String>,
 }
 
 /// The answer, an entry for each item.
@@ -87,30 +95,77 @@ impl FromParts for ScoringRequest {
     }
 
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
-        let count = self.0.items.as_ref().map_or(0, |Strings(items)| items.len());
+        let count = self.0.items.as_ref().map_or(0, Prompts::len);
         at_most("items", count, limits.max_completion_prompts)
     }
 }
 
+/// The query, or an item.
+enum Part {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+impl Part {
+    fn all(field: Prompts) -> Vec<Self> {
+        match field {
+            Prompts::Nothing => vec![Self::Text(String::new())],
+            Prompts::Texts(texts) => texts.into_iter().map(Self::Text).collect(),
+            Prompts::Tokens(lists) => lists.into_iter().map(Self::Tokens).collect(),
+        }
+    }
+
+    /// Returns its tokens, of which the context must have room for all.
+    async fn tokens(
+        self,
+        state: &AppState,
+        add_special_tokens: bool,
+    ) -> Result<Vec<u32>, ApiError> {
+        let text = match self {
+            Self::Tokens(tokens) => return check_length(state, tokens.len()).map(|()| tokens),
+            Self::Text(text) => text,
+        };
+        let wanted = WantedTokens::UpTo(state.engine.model_info().max_model_len);
+        let jobs = state.engine.text_jobs();
+        // A client that leaves drops this future.
+        let encoded = jobs.encode(text, add_special_tokens, wanted, &|| false).await?;
+        check_length(state, encoded.num_tokens)?;
+        Ok(encoded.tokens)
+    }
+}
+
+/// Rejects a prompt that is longer than the context, before it is made for each item.
+fn check_length(state: &AppState, min_prompt_tokens: usize) -> Result<(), ApiError> {
+    let max_model_len = state.engine.model_info().max_model_len;
+    match min_prompt_tokens <= max_model_len {
+        true => Ok(()),
+        false => Err(RequestError::PromptTooLong { max_model_len, min_prompt_tokens }.into()),
+    }
+}
+
 /// Returns the tokens of the query with each item. The two are read as separate texts, as in vLLM,
-/// so no token spans both.
-fn prompts(
-    codec: &dyn TextCodec,
-    query: &str,
-    items: &[String],
+/// so no token spans both. Each prompt has the query, so their memory is leased before.
+async fn prompts(
+    state: &AppState,
+    memory: &RequestMemory,
+    (query, items): (Part, Vec<Part>),
     item_first: bool,
     add_special_tokens: bool,
 ) -> Result<Vec<Vec<u32>>, ApiError> {
-    let encode = |text: &str, is_first: bool| {
-        let tokens = codec.encode(text, add_special_tokens && is_first);
-        tokens.map_err(|error| ApiError::bad_request(error.to_string()))
+    let query = query.tokens(state, add_special_tokens && !item_first).await?;
+    let (mut parts, mut num_tokens) = (Vec::with_capacity(items.len()), 0);
+    for item in items {
+        let item = item.tokens(state, add_special_tokens && item_first).await?;
+        check_length(state, query.len() + item.len())?;
+        num_tokens += query.len() + item.len();
+        parts.push(item);
+    }
+    memory.grow(num_tokens * size_of::<u32>()).await?;
+    let prompt = |item: Vec<u32>| match item_first {
+        true => [&item[..], &query].concat(),
+        false => [&query[..], &item].concat(),
     };
-    let query = encode(query, !item_first)?;
-    let prompt = |item: &String| {
-        let item = encode(item, item_first)?;
-        Ok(if item_first { [&item[..], &query].concat() } else { [&query[..], &item].concat() })
-    };
-    items.iter().map(prompt).collect()
+    Ok(parts.into_iter().map(prompt).collect())
 }
 
 fn required<T>(field: &str, value: Option<T>) -> Result<T, ApiError> {
@@ -129,8 +184,8 @@ impl Protocol for ScoringRequest {
     async fn plan(self, exchange: &Exchange<HeaderMap>) -> Result<Plan<Self::Answer>, ApiError> {
         let Self(fields) = self;
         let model = exchange.model_name(fields.model.as_deref())?;
-        let query = required("query", fields.query)?;
-        let Strings(items) = required("items", fields.items)?;
+        let query = Part::all(required("query", fields.query)?);
+        let items = Part::all(required("items", fields.items)?);
         let labels = required("label_token_ids", fields.label_token_ids)?;
         let labels: Vec<u32> = labels.into_iter().map(|Token(id)| id).collect();
         for (field, is_empty) in
@@ -142,10 +197,16 @@ impl Protocol for ScoringRequest {
         }
         let is_first = fields.item_first.unwrap_or(false);
         let add_special_tokens = fields.add_special_tokens.unwrap_or(true);
-        let codec = exchange.state.engine.codec().clone();
-        let prompts = move || prompts(&*codec, &query, &items, is_first, add_special_tokens);
-        let prompts = tokio::task::spawn_blocking(prompts).await;
-        let prompts = prompts.map_err(|error| ApiError::internal(error.to_string()))??;
+        cache_salt(fields.cache_salt.as_deref())?;
+        let priority = fields.priority.unwrap_or(Int(0)).cast("priority", "a 32-bit integer")?;
+        let Ok([query]) = <[Part; 1]>::try_from(query) else {
+            let message = "query must be one text, or the ids of its tokens";
+            return Err(ApiError::invalid("query", message));
+        };
+        let parts = (query, items);
+        let prompts =
+            prompts(&exchange.state, &exchange.memory, parts, is_first, add_special_tokens);
+        let prompts = prompts.await?;
         let request = |prompt: Vec<u32>| RawRequest {
             params: SamplingParams {
                 temperature: 0.0,
@@ -154,10 +215,12 @@ impl Protocol for ScoringRequest {
                 ..SamplingParams::default()
             },
             max_tokens: Some(1),
+            priority,
+            cache_salt: fields.cache_salt.clone(),
             ..RawRequest::new(Prompt::Tokens(prompt))
         };
         let requests = prompts.into_iter().map(request).collect();
-        let id = exchange.response_id("generative-scoring", None);
+        let id = exchange.response_id(SCORING, fields.request_id.as_deref());
         let names = RequestNames::of(&id);
         let answer = ScoringAnswer {
             id,

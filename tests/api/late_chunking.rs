@@ -124,6 +124,11 @@ async fn what_cannot_be_read_as_one_is_refused() {
     let body = json!({"input": ["a"], "late_chunking": true});
     let (status, answer) = post(&means, "/pooling", body.clone()).await;
     assert_eq!((status, &answer["error"]["param"]), (400, &json!("late_chunking")), "{answer}");
+    // vLLM's own kind, a vector for so many tokens.
+    let body_of_vllm = json!({"input": ["a"], "late_chunking_params": {"chunk_size": 4}});
+    let (status, answer) = post(&means, "/pooling", body_of_vllm).await;
+    let param = json!("late_chunking_params");
+    assert_eq!((status, &answer["error"]["param"]), (400, &param), "{answer}");
     means.stop().await;
     let last = served(SequencePooling::Last).await;
     let (status, answer) = post(&last, "/v1/embeddings", body).await;

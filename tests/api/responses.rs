@@ -169,3 +169,30 @@ async fn a_conversation_that_is_too_long_is_refused_or_loses_its_beginning() {
     assert_eq!(usage["total_tokens"], 4096, "as much as the context takes: {usage}");
     served.stop().await;
 }
+
+/// The arguments of the model are JSON, and it sees a longer name. The client gets neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_custom_tool_gets_text_and_a_function_keeps_its_namespace() {
+    let served = serve(ServerConfig::default()).await;
+    let parameters = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let find = json!({"type": "function", "name": "find", "parameters": parameters});
+    let tools = json!([
+        {"type": "custom", "name": "patch"},
+        {"type": "namespace", "name": "crm", "tools": [find]},
+    ]);
+    let chosen = |kind: &str, name: &str| {
+        let choice = json!({"type": kind, "name": name});
+        json!({"tools": tools, "tool_choice": choice, "max_output_tokens": 200})
+    };
+    let response = create(&served, chosen("custom", "patch")).await;
+    let call = &response["output"][0];
+    assert_eq!((&call["type"], &call["name"]), (&json!("custom_tool_call"), &json!("patch")));
+    let input = call["input"].as_str().unwrap();
+    assert!(!input.contains("\"input\""), "{input}");
+    let response = create(&served, chosen("function", "find")).await;
+    let call = &response["output"][0];
+    assert_eq!((&call["type"], &call["name"]), (&json!("function_call"), &json!("find")));
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!((&call["namespace"], arguments), (&json!("crm"), json!({})));
+    served.stop().await;
+}

@@ -167,13 +167,18 @@ async fn bad_sounds_are_refused() {
         ("max_completion_tokens", "-1"),
         ("response_format", "srt"),
         ("stream_include_usage", "true"),
+        ("use_beam_search", "true"),
+        ("n", "2"),
+        ("hotwords", "Zaphod"),
+        ("timestamp_granularities[]", "letter"),
     ] {
         let (status, answer) = post(&served, "translations", Some(&whole), &[(field, text)]).await;
         assert_eq!(status, 400, "{field} {text}: {answer}");
     }
     let (status, answer) = post(&served, "transcriptions", None, &[("file", "a text")]).await;
     assert_eq!((status, &answer["error"]["param"]), (400, &"body.file".into()));
-    assert!(!heard(&served, "rising.wav", &[("language", "en")]).await.is_empty());
+    let taken = [("language", "en"), ("n", "1"), ("timestamp_granularities[]", "word")];
+    assert!(!heard(&served, "rising.wav", &taken).await.is_empty());
     served.stop().await;
 }
 

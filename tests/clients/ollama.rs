@@ -4,7 +4,7 @@
 //! and passes.
 #![allow(clippy::print_stdout, reason = "the note of a test that is skipped")]
 
-use std::process::Command;
+use std::{fs, path::Path, process::Command};
 
 use playhouse::{EngineConfig, config::Runner, server::ServerConfig};
 use reqwest::{Client, Method, Response, header::CONTENT_TYPE};
@@ -151,10 +151,43 @@ async fn the_calls_of_open_webui_are_answered() {
     // Programs pull a model before they use it.
     let pull = json!({"model": "demo"});
     assert_eq!(lines(&served, "/api/pull", &pull).await, [json!({"status": "success"})]);
+    // `ollama stop`, and the button of Open WebUI. The model stays loaded.
     let unload = json!({"model": "demo", "prompt": "", "keep_alive": 0});
-    let refused = send(&served, Method::POST, "/api/generate", Some(&unload)).await;
-    assert_eq!(refused.status(), 400);
-    assert!(refused.json::<Value>().await.unwrap()["error"].as_str().unwrap().contains("stays"));
+    let unloaded = send(&served, Method::POST, "/api/generate", Some(&unload)).await;
+    let unloaded: Value = unloaded.json().await.unwrap();
+    assert_eq!((&unloaded["done_reason"], &unloaded["response"]), (&json!("unload"), &json!("")));
+    let unload = json!({"model": "demo", "messages": [], "keep_alive": "0s", "stream": false});
+    let unloaded = send(&served, Method::POST, "/api/chat", Some(&unload)).await;
+    let unloaded: Value = unloaded.json().await.unwrap();
+    assert_eq!((&unloaded["done_reason"], &unloaded["done"]), (&json!("unload"), &json!(true)));
+    let loaded = send(&served, Method::GET, "/api/ps", None).await;
+    let loaded: Value = loaded.json().await.unwrap();
+    assert_eq!(loaded["models"].as_array().map(Vec::len), Some(1), "{loaded}");
+    served.stop().await;
+}
+
+/// The folder of a model by its name is in the cache.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_by_its_name_has_a_size() {
+    let cache = tempfile::tempdir().unwrap();
+    let folder = cache.path().join("models--org--demo/snapshots/main");
+    fs::create_dir_all(&folder).unwrap();
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo-model");
+    for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        fs::copy(demo.join(file), folder.join(file)).unwrap();
+    }
+    let engine = EngineConfig {
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: playhouse::config::Device::Cpu,
+        download_dir: Some(cache.path().to_owned()),
+        offline: true,
+        ..EngineConfig::new("org/demo")
+    };
+    let served = Served::start(engine, ServerConfig::default()).await;
+    let tags = get(&served, "/api/tags").await;
+    assert_eq!(tags["models"][0]["name"], "org/demo");
+    let size = fs::metadata(demo.join("model.safetensors")).unwrap().len();
+    assert_eq!(tags["models"][0]["size"], size);
     served.stop().await;
 }
 

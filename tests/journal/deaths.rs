@@ -95,11 +95,26 @@ async fn a_request_at_five_deaths_is_ended() {
 /// The same for a request with a key: it gets the error as long as it would get its answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_with_a_key_at_five_deaths_is_refused() {
+    let mut body = long(0, 4_000).body;
+    body["stream"] = false.into();
+    refused_at_five_deaths(body).await;
+}
+
+/// No acceptance in the journal names the requests of a beam search.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beam_search_at_five_deaths_is_refused() {
+    let body = json!({
+        "model": "demo", "prompt": "Number 0", "max_tokens": 4_000, "n": 2,
+        "use_beam_search": true, "ignore_eos": true,
+    });
+    refused_at_five_deaths(body).await;
+}
+
+/// Kills five processes while they compute a request with a key, and the sixth one refuses it.
+async fn refused_at_five_deaths(body: Value) {
     let folder = tempfile::tempdir().unwrap();
     let client = Client::new();
     let ask = |server: &Server| {
-        let mut body = long(0, 4_000).body;
-        body["stream"] = false.into();
         let request = client.post(format!("{}/v1/completions", server.url));
         request.header("Idempotency-Key", "k").json(&body).send()
     };

@@ -1,6 +1,6 @@
 //! The life of adapters: more than fit, a reload in place, an unload while requests use them.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use playhouse::{Engine, EngineConfig, LoraError, api::FinishReason};
 use tempfile::TempDir;
@@ -21,6 +21,25 @@ fn replace(folder: &TempDir, name: &str) {
         let file = file.unwrap();
         fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
     }
+}
+
+/// The settings of the hub hold for adapters that are loaded while the server runs, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adapter_by_its_name_is_found_in_the_cache() {
+    let (cache, files) = (TempDir::new().unwrap(), copy("a"));
+    let snapshot = cache.path().join("models--org--pirate/snapshots/main");
+    fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
+    fs::rename(files.path(), &snapshot).unwrap();
+    let download_dir = Some(cache.path().to_owned());
+    let config = EngineConfig { download_dir, offline: true, ..config(MODEL) };
+    let engine = Engine::start(config).await.unwrap();
+    let lora = engine.load_lora_adapter("pirate", "org/pirate", false).await.unwrap();
+    assert_eq!(Path::new(&*lora.path), snapshot);
+    let absent = engine.load_lora_adapter("other", "org/absent", false).await.unwrap_err();
+    assert!(matches!(absent, LoraError::Hub { .. }), "{absent}");
+    let expected = "Loading lora other failed: No adapter found for org/absent: the model org/";
+    assert!(absent.to_string().starts_with(expected), "{absent}");
+    engine.shutdown().await;
 }
 
 /// One adapter may be in use at a time, and one is in memory. All others wait aside and are read

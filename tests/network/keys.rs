@@ -212,3 +212,28 @@ async fn keys_share_cached_prefixes_only_if_they_may() {
         served.stop().await;
     }
 }
+
+/// As in vLLM, `/v1/messages` has the salt, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_salt_of_a_message_separates_its_cached_prefix() {
+    let server = ServerConfig { enable_prompt_tokens_details: true, ..ServerConfig::default() };
+    let served = serve(server).await;
+    let content = "All the world is a stage, and all the men and women merely players. ".repeat(8);
+    let answer = async |salt: Value| {
+        let body = json!({
+            "model": served.engine.served_model_names()[0], "max_tokens": 1, "cache_salt": salt,
+            "messages": [{"role": "user", "content": content}],
+        });
+        ask(&served, "", &Method::POST, "/v1/messages", &body).await
+    };
+    let cached = async |salt: Value| {
+        let answer: Value = answer(salt).await.json().await.unwrap();
+        answer["usage"]["cache_read_input_tokens"].as_u64().unwrap()
+    };
+    assert_eq!(cached(Value::Null).await, 0);
+    assert!(cached(Value::Null).await > 0);
+    assert_eq!(cached(json!("mine")).await, 0);
+    assert!(cached(json!("mine")).await > 0);
+    assert_eq!(answer(json!("")).await.status(), 400);
+    served.stop().await;
+}

@@ -1,6 +1,6 @@
 //! The layer after a model's last one guesses, and the bytes stay.
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use playhouse::{
     Engine, EngineConfig,
@@ -67,6 +67,25 @@ async fn outputs_with_multi_token_prediction_equal_those_without() {
         let found = run(config(Some(method))).await;
         assert_eq!(found, expected, "{num_speculative_tokens} guesses");
     }
+}
+
+/// The first of several layers guesses. The others may be absent, because they are not read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_of_several_layers_guesses() {
+    let folder = tempfile::TempDir::new().unwrap();
+    for file in fs::read_dir(heads::head(HeadMethod::Mtp)).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    let path = folder.path().join("config.json");
+    let mut json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    json["num_nextn_predict_layers"] = 3.into();
+    fs::write(&path, json.to_string()).unwrap();
+    let model = Some(folder.path().to_owned());
+    let method = SpeculativeMethod::Head { method: HeadMethod::Mtp, model };
+    let found = run(config(Some(SpeculativeConfig::new(method, 3)))).await;
+    assert_eq!(found, run(config(None)).await);
 }
 
 /// A model whose own folder has no such layer names the tensor.

@@ -14,7 +14,10 @@ use playhouse_actors::{
         request::{EngineRequest, FinishReason, failure::Failure},
         scheduler::PauseState,
     },
-    message::{Edge, Role, input_processor::Prompt},
+    message::{
+        Edge, Role,
+        input_processor::{Prompt, RawRequest},
+    },
     system::{ChoiceStream, Health, PauseMode, System, SystemConfig},
 };
 use tokio::time::timeout;
@@ -56,6 +59,13 @@ async fn streams_survive(
     }
     assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");
     (system, launcher)
+}
+
+/// Submits a request. Returns its stream, and the text of the first output.
+pub(crate) async fn begun(system: &System, raw: RawRequest) -> (ChoiceStream, String) {
+    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
+    let text = stream.next().await.unwrap().text;
+    (stream, text)
 }
 
 pub(crate) async fn go_on(stream: &mut ChoiceStream, text: &mut String) {
@@ -164,8 +174,7 @@ async fn an_operator_reaches_the_process() {
     let (system, launcher, faults) = spawn_linked(128, |_| {}).await;
     system.set_watched(true);
     let (prompt, raw) = request(1, 40, 60);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (stream, mut text) = begun(&system, raw).await;
     system.pause(PauseMode::Keep).await.unwrap();
     let status = system.status().await.unwrap();
     assert_eq!((status.open_requests, system.pause_state()), (1, PauseState::PausedAll));
@@ -201,8 +210,7 @@ async fn an_operator_reaches_the_process() {
 async fn a_process_that_starts_asleep_releases_its_memory_before_it_wakes() {
     let (system, launcher, faults) = spawn_linked(128, |_| {}).await;
     let (prompt, raw) = request(1, 40, 60);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (stream, mut text) = begun(&system, raw).await;
     system.sleep(PauseMode::Keep).await.unwrap();
     faults.block_release.store(true, Ordering::Relaxed);
     launcher.process().end("SIGKILL");
@@ -241,8 +249,7 @@ async fn an_adapter_is_checked_by_the_next_process() {
 async fn grammars_are_compiled_in_the_process() {
     let (system, launcher, _) = spawn_linked(128, |_| {}).await;
     let (prompt, raw) = constrained(3, 50, "[0-9]+");
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (stream, mut text) = begun(&system, raw).await;
     launcher.process().end("SIGABRT");
     text.push_str(&collect(stream).await.0);
     assert_eq!(text, expected_text(&prompt, 50));
@@ -294,8 +301,7 @@ async fn an_accepted_request_too_large_for_a_message_fails_alone() {
     let small = |config: &mut SystemConfig| config.max_message_bytes = 2_500;
     let (system, launcher, _) = spawn_linked(128, small).await;
     let (prompt, raw) = request(1, 40, 300);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (stream, mut text) = begun(&system, raw).await;
     let mut large = EngineRequest::for_test(1_000, 0..40);
     large.cache_salt = Some("x".repeat(3_000).into());
     let mut beside = EngineRequest::for_test(1_001, 0..40);
@@ -381,8 +387,7 @@ async fn a_grammar_that_ends_every_process_fails_alone() {
 async fn streams_survive_a_process_that_gives_no_sign_of_life() {
     let (system, launcher, _) = spawn_linked(128, impatient).await;
     let (prompt, raw) = request(1, 40, 200);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (stream, mut text) = begun(&system, raw).await;
     launcher.process().freeze();
     text.push_str(&timeout(PATIENCE, collect(stream)).await.unwrap().0);
     assert_eq!(text, expected_text(&prompt, 200));

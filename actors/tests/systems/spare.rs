@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::{
     common::{collect, expected_text, linked::spawn_with_spare, request},
-    engine_process::go_on,
+    engine_process::{begun, go_on},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,8 +17,7 @@ async fn a_spare_process_takes_over() {
     let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
     let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
     let (prompt, raw) = request(1, 40, 100);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (mut stream, mut text) = begun(&system, raw).await;
     first.end("SIGKILL");
     go_on(&mut stream, &mut text).await;
     while system.engine_process().unwrap().pid != Some(spare.number) {
@@ -40,8 +39,7 @@ async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
     let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
     launcher.spare_pause_ms.store(3_600_000, Ordering::Relaxed);
     let (prompt, raw) = request(1, 40, 100);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (mut stream, mut text) = begun(&system, raw).await;
     first.end("SIGKILL");
     go_on(&mut stream, &mut text).await;
     while system.engine_process().unwrap().pid != Some(spare.number) {
@@ -61,8 +59,7 @@ async fn a_spare_process_that_has_just_ended_is_loaded_anew_at_once() {
     let (system, launcher, _) = spawn_with_spare(128, true, |_| {}).await;
     let (first, spare) = (launcher.numbered(1).await, launcher.numbered(2).await);
     let (prompt, raw) = request(1, 40, 100);
-    let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let mut text = stream.next().await.unwrap().text;
+    let (stream, mut text) = begun(&system, raw).await;
     spare.end("SIGKILL");
     // The end is noticed, and the next spare process is not loaded yet.
     tokio::time::sleep(Duration::from_millis(200)).await;

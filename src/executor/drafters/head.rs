@@ -273,6 +273,11 @@ impl Drafter for HeadDrafter {
         }
     }
 
+    /// Each guess needs the row before it, which is a token behind the text.
+    fn room(&self, num_tokens: usize) -> usize {
+        (self.head.max_model_len + 2).saturating_sub(num_tokens)
+    }
+
     fn forget(&mut self, sequence: &Sequence, _is_ended: bool) {
         self.texts.remove(&sequence.request.id);
     }

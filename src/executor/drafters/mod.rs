@@ -46,6 +46,11 @@ pub(super) trait Drafter: Send {
     /// If the device fails.
     fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError>;
 
+    /// Returns the most guesses that its context allows after so many tokens.
+    fn room(&self, _num_tokens: usize) -> usize {
+        usize::MAX
+    }
+
     /// Returns the hidden states of the model that it reads after each step, if it reads some.
     fn input(&self) -> Option<&HeadInput> {
         None
@@ -197,6 +202,11 @@ impl Guessing {
     /// Asks for guesses of the drafter in the next step. A try that is asked for stays so until it
     /// is made, because steps that were planned before have no place for it.
     fn ask(&mut self, shared: &mut SharedAcceptance, even: f64, num_requests: usize, most: usize) {
+        if most == 0 {
+            // The drafter has no room. A try is for a request that can make it.
+            (self.num_wanted, self.is_try) = (0, false);
+            return;
+        }
         self.num_wanted = shared.num_wanted(&self.by_drafter, even, num_requests, most);
         match self.num_wanted {
             0 => self.num_wanted = usize::from(self.is_try),
@@ -261,7 +271,10 @@ impl Drafts {
     pub(super) fn most_guesses(&self, sequence: &Sequence, num_places: usize) -> usize {
         match (&self.drafter, &self.settings.method) {
             (Some(_), DraftMethod::Recorded(_)) => num_places,
-            (Some(_), _) => num_places.min(sequence.guessing.num_wanted),
+            // Places beyond its context are not the drafter's to fill.
+            (Some(drafter), _) => {
+                num_places.min(sequence.guessing.num_wanted).min(drafter.room(sequence.num_known()))
+            }
             (None, _) => 0,
         }
     }
@@ -306,11 +319,13 @@ impl Drafts {
     /// `num_requests`.
     pub(super) fn num_wanted(&mut self, sequence: &mut Sequence, num_requests: usize) -> usize {
         let is_constrained = sequence.is_constrained();
+        let num_known = sequence.num_known();
         let guessing = &mut sequence.guessing;
         let (most, most_forced) =
             (self.settings.num_speculative_tokens, self.settings.num_jump_forward_tokens);
         let SharedRates { by_drafter, by_constraint } = &mut self.shared;
-        if self.drafter.is_some() {
+        if let Some(drafter) = &self.drafter {
+            let most = most.min(drafter.room(num_known));
             guessing.ask(by_drafter, self.cost.break_even(num_requests), num_requests, most);
         }
         let num_forced = match is_constrained {
@@ -371,6 +386,20 @@ mod tests {
         first.end_try();
         first.ask(&mut shared.by_drafter, 0.5, 1, 4);
         assert_eq!((first.num_wanted, first.is_try()), (0, false));
+    }
+
+    /// A text longer than the drafter's context has no guesses, and takes no turn of others.
+    #[test]
+    fn a_request_without_room_makes_no_try() {
+        let mut shared = SharedRates::default();
+        (0..200).for_each(|_| shared.by_drafter.learn(4, 0));
+        let (mut long, mut other) = (Guessing::default(), Guessing::default());
+        let patience = asked(&mut Guessing::default(), &mut shared);
+        for _ in 0..2 * patience {
+            long.ask(&mut shared.by_drafter, 0.5, 1, 0);
+            assert_eq!((long.num_wanted, long.is_try()), (0, false));
+        }
+        assert_eq!(asked(&mut other, &mut shared), patience);
     }
 
     #[test]

@@ -181,6 +181,11 @@ impl Drafter for ModelDrafter {
         Ok(())
     }
 
+    /// Each guess needs the tokens before it computed.
+    fn room(&self, num_tokens: usize) -> usize {
+        (self.model.max_model_len + 1).saturating_sub(num_tokens)
+    }
+
     fn forget(&mut self, sequence: &Sequence, _is_ended: bool) {
         self.texts.remove(&sequence.request.id);
     }

@@ -14,9 +14,8 @@ use crate::model_files::{self, ModelFileError};
 /// rotary embeddings compute in. Products of two sizes cannot overflow.
 pub(in crate::model) const SIZE_MAX: usize = 1 << 24;
 
-/// The longest context that is served. A model that allows more is served with this one. It is
-/// bounded because tables of cosines and sines cover all of it before the first request. They have
-/// two numbers for each position and pair of a head.
+/// The longest context that is served, also of a model that allows more. Tables of cosines and
+/// sines cover it before the first request: two numbers for each position and pair of a head.
 pub(in crate::model) const POSITIONS_MAX: usize = 1 << 23;
 
 /// The sizes that no model is without.
@@ -76,8 +75,9 @@ impl Fields {
             let counts = |value: &&Value| !value.is_null() || !is_old;
             if let Some(value) = self.object.get(*alias).filter(counts) {
                 fields.object.insert((*usual).to_owned(), value.clone());
-                origins.retain(|(known, _)| known != usual);
-                origins.push(((*usual).to_owned(), (*alias).to_owned()));
+                let known = format!("{}{usual}", self.prefix);
+                origins.retain(|(other, _)| *other != known);
+                origins.push((known, self.shown_name(alias)));
             }
         }
         fields.origins = origins.into();

@@ -71,3 +71,13 @@ fn an_alias_that_is_null_does_not_replace_a_value() {
     let both = fields(json!({ "n_embed": 8, "hidden_size": 32 })).with_aliases(&aliases);
     assert_eq!(both.size("hidden_size").unwrap(), Some(8));
 }
+
+/// Errors name a field of an inner object as the file does.
+#[test]
+fn an_alias_in_an_inner_object_is_named_as_in_the_file() {
+    let outer = fields(json!({ "vision_config": { "num_attention_heads": "many" } }));
+    let inner = outer.nested("vision_config").unwrap().unwrap();
+    let inner = inner.with_aliases(&[("num_attention_heads", "num_heads")]);
+    let error = inner.size("num_heads").unwrap_err().to_string();
+    assert!(error.contains("vision_config.num_attention_heads"), "{error}");
+}

@@ -138,13 +138,18 @@ pub(super) fn load(
         Form::After => ("num_nextn_predict_layers", of_model.num_nextn_layers),
         Form::Beside => num_beside(of_text.as_ref().unwrap_or(fields))?,
     };
-    match count {
-        1 => {}
-        0 => {
+    match (form, count) {
+        (_, 1) => {}
+        (_, 0) => {
             let what = format!("{}: {field} is 0 or absent", not_read());
             return Err(refused(source, what));
         }
-        count => {
+        // Each was trained for a place of its own. The first one's guesses are right less often
+        // there, which costs time alone.
+        (Form::After, count) => {
+            tracing::info!(count, field, "the first of these layers makes all guesses");
+        }
+        (Form::Beside, count) => {
             return Err(refused(source, format!("{field} is {count}; 1 is supported")));
         }
     }

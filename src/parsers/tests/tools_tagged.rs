@@ -100,10 +100,18 @@ fn minimax_m2() {
             // Several calls in one block, no arguments, other quotes, and content around it.
             (
                 "Sure!<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n\
-                 <invoke name='other'>\n<parameter name='x'>\n7\n</parameter>\n</invoke>\n\
+                 <invoke name='other'>\n<parameter name='x'>7</parameter>\n</invoke>\n\
                  </minimax:tool_call>\nDone.",
                 "Sure!\nDone.",
                 &[("now", "{}"), ("other", "{\"x\": \"7\"}")],
+            ),
+            // White space belongs to a text.
+            (
+                "<minimax:tool_call><invoke name=\"weather\"><parameter name=\"city\">\n a\n\n\
+                 </parameter><parameter name=\"days\">\n3\n</parameter></invoke>\
+                 </minimax:tool_call>",
+                "",
+                &[("weather", r#"{"city": "\n a\n\n", "days": 3}"#)],
             ),
             // Every type.
             (

@@ -24,6 +24,8 @@ pub(super) struct Tags {
     pub(super) value_ends: &'static [&'static str],
     /// Whether names have quotes.
     pub(super) has_quotes: bool,
+    /// Whether a line break after the opening tag of a value and before the closing one is layout.
+    pub(super) has_framed_values: bool,
 }
 
 impl Tags {
@@ -107,7 +109,8 @@ impl FunctionBlock {
         if name.is_empty() {
             return Step::Refused;
         }
-        self.values = Some(TaggedValues::new(&self.tools, name, Types::STRING, true));
+        let framed = self.tags.has_framed_values;
+        self.values = Some(TaggedValues::new(&self.tools, name, Types::STRING, framed));
         self.state = State::InFunction(Expected::new(self.tags.in_function));
         Step::More
     }

@@ -26,6 +26,8 @@ const TAGS: Tags = Tags {
     in_function: &[PARAMETER, FUNCTION_END, CALL_END, FUNCTION],
     value_ends: &["</parameter>", PARAMETER, FUNCTION_END],
     has_quotes: true,
+    // As in vLLM, and as the model's template writes them.
+    has_framed_values: false,
 };
 
 pub(in super::super) fn minimax_m2(tools: &Tools) -> impl ToolParser + use<> {

@@ -29,6 +29,7 @@ const TAGS: Tags = Tags {
     in_function: &[PARAMETER, FUNCTION_END, CALL_END, FUNCTION],
     value_ends: &["</parameter>", PARAMETER, FUNCTION_END],
     has_quotes: false,
+    has_framed_values: true,
 };
 
 pub(in super::super) fn qwen3_coder(tools: &Tools) -> impl ToolParser + use<> {

@@ -1,10 +1,13 @@
 //! Small routes that other programs expect of a vLLM server: calls of its workers, and versions of
 //! its weights. A server here has one worker, whose weights never change: a swap is another engine.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use axum::{Json, extract::State};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -25,11 +28,17 @@ use crate::{
 /// Longest name of a version of the weights.
 const VERSION_LEN_MAX: usize = 256;
 
+/// vLLM's names of the parts of a sleeping engine.
+const WEIGHTS: &str = "weights";
+const KV_CACHE: &str = "kv_cache";
+
 /// The facts that operators have set while the server runs.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Control {
     /// Whether the engine is paused because it sleeps at level 0.
     dozes: AtomicBool,
+    /// The parts of a sleeping engine that are not woken.
+    asleep: Mutex<Asleep>,
     /// The operator's name for the weights. `None`: the default.
     weight_version: Mutex<Option<String>>,
 }
@@ -48,6 +57,42 @@ impl Control {
     /// Records that the engine goes on.
     pub(super) fn wake(&self) {
         self.dozes.store(false, Ordering::Relaxed);
+        *self.asleep.lock() = Asleep::default();
+    }
+
+    /// Returns the parts of a sleeping engine that are not woken.
+    pub(super) fn asleep(&self) -> MutexGuard<'_, Asleep> {
+        self.asleep.lock()
+    }
+}
+
+/// The parts of a sleeping engine, as vLLM knows them. Here the weights never sleep, but the engine
+/// goes on only once all parts are awake.
+#[derive(Debug, Default)]
+pub(super) struct Asleep(BTreeSet<&'static str>);
+
+impl Asleep {
+    /// Returns the parts of an engine that sleeps at level 1.
+    pub(super) fn all() -> Self {
+        Self([WEIGHTS, KV_CACHE].into())
+    }
+
+    /// Returns that of an engine whose memory of the KV cache alone is released.
+    pub(super) fn kv_cache() -> Self {
+        Self([KV_CACHE].into())
+    }
+
+    /// Wakes the parts that `tags` name, or all without tags. As in vLLM, a list with the name of
+    /// something else wakes nothing. Returns whether all are awake.
+    pub(super) fn wake(&mut self, tags: &[String]) -> bool {
+        let tags: Vec<&str> = match tags {
+            [] => self.0.iter().copied().collect(),
+            tags => tags.iter().map(String::as_str).filter(|tag| *tag != "scheduling").collect(),
+        };
+        if tags.iter().all(|tag| self.0.contains(*tag)) {
+            self.0.retain(|part| !tags.contains(part));
+        }
+        self.0.is_empty()
     }
 }
 
@@ -159,7 +204,8 @@ pub(super) async fn release_kv_cache_memory(
         return Err(ApiError::bad_request(message));
     }
     state.engine.sleep(PauseMode::Keep).await?;
-    Ok(Json(json!({"status": "released"})))
+    *state.control.asleep() = Asleep::kv_cache();
+    Ok(Json(json!({"status": "kv_cache_released"})))
 }
 
 /// `GET /kv_event_sources`: nothing publishes events of the KV cache.

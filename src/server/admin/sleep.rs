@@ -1,16 +1,16 @@
 //! `POST /sleep?level=1&mode=abort|wait|keep`, `POST /wake_up` and `GET /is_sleeping`.
 
-use axum::{
-    Json,
-    extract::{RawQuery, State},
-};
+use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::pause::Mode;
-use crate::server::{
-    http::{error::ApiError, extract::QueryOf},
-    state::AppState,
+use super::{control::Asleep, pause::Mode};
+use crate::{
+    api::PauseState,
+    server::{
+        http::{error::ApiError, extract::QueryOf},
+        state::AppState,
+    },
 };
 
 #[derive(Debug, Deserialize)]
@@ -37,7 +37,10 @@ pub(super) async fn sleep(
             state.engine.pause(query.mode.into()).await?;
             state.control.doze();
         }
-        1 => state.engine.sleep(query.mode.into()).await?,
+        1 => {
+            state.engine.sleep(query.mode.into()).await?;
+            *state.control.asleep() = Asleep::all();
+        }
         2 => {
             let message = "sleep level 2 is not supported by this server: it cannot drop the \
                            weights and load them again; level 1 gives the KV cache's memory back";
@@ -51,24 +54,26 @@ pub(super) async fn sleep(
     Ok(Json(json!({"status": "sleeping", "level": query.level})))
 }
 
-/// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. The
-/// weights never sleep, and other names stand for nothing. As in vLLM, any call resumes an engine
-/// whose memory is all there, and `status` says whether it is.
+/// Wakes the parts that `tags` name, `weights` or `kv_cache`. Wakes everything without tags. As in
+/// vLLM, any call resumes an engine whose parts are all awake, and `status` says whether they are.
 pub(super) async fn wake_up(
     State(state): State<AppState>,
-    RawQuery(query): RawQuery,
+    QueryOf(query): QueryOf<Vec<(String, String)>>,
 ) -> Result<Json<Value>, ApiError> {
-    let query = query.unwrap_or_default();
-    let tags: Vec<_> = query.split('&').filter_map(|pair| pair.strip_prefix("tags=")).collect();
-    if tags.is_empty() || tags.contains(&"kv_cache") || !state.engine.is_sleeping() {
-        state.control.wake();
+    let tags = query.into_iter().filter(|(name, _)| name == "tags").map(|(_, tag)| tag);
+    let tags: Vec<String> = tags.collect();
+    let all_wake = state.control.asleep().wake(&tags);
+    if all_wake || !state.engine.is_sleeping() {
         state.engine.wake_up().await?;
+        state.control.wake();
     }
     let status = if state.engine.is_sleeping() { "sleeping" } else { "awake" };
     let tags = (!tags.is_empty()).then_some(tags);
     Ok(Json(json!({"status": status, "tags": tags})))
 }
 
+/// As in vLLM, an engine that is paused sleeps, too.
 pub(super) async fn is_sleeping(State(state): State<AppState>) -> Json<Value> {
-    Json(json!({"is_sleeping": state.engine.is_sleeping() || state.control.dozes()}))
+    let is_paused = state.engine.pause_state() != PauseState::Unpaused;
+    Json(json!({"is_sleeping": is_paused || state.engine.is_sleeping()}))
 }

@@ -68,6 +68,7 @@ impl SpeechRequest {
         state: &AppState,
         task: SpeechTask,
     ) -> Result<Self, ApiError> {
+        refuse(form)?;
         let name = format_name(form.text("response_format").unwrap_or("json"), task)?;
         let is_streamed = form.flag("stream")?;
         let reports = reports(form, is_streamed, &state.config)?;
@@ -125,6 +126,33 @@ impl SpeechRequest {
         let request = about_a_sound(&self.sampling, params, prompt, media)?;
         // A limit beyond the context is none.
         Ok(RawRequest { max_tokens_default: self.max_tokens, ..request })
+    }
+}
+
+/// Rejects fields of vLLM that an answer would have to ignore. As in vLLM, the wish for times of
+/// words adds none.
+fn refuse(form: &SpeechForm) -> Result<(), ApiError> {
+    const TIMES: &str = "timestamp_granularities[]";
+    for name in ["use_beam_search", "watermarking"] {
+        if form.flag(name)? {
+            return Err(ApiError::unsupported(name));
+        }
+    }
+    if form.integer("n")?.is_some_and(|n| n != 1) {
+        return Err(ApiError::invalid("n", "n must be 1: a sound has one text"));
+    }
+    let is_given =
+        |name: &&&str| form.text(name).is_some_and(|text| !matches!(text, "{}" | "null"));
+    if let Some(name) = ["hotwords", "vllm_xargs"].iter().find(is_given) {
+        return Err(ApiError::unsupported(name));
+    }
+    let mut times = form.fields.iter().filter(|(name, _)| name == TIMES);
+    match times.find(|(_, text)| !matches!(text.as_str(), "word" | "segment" | "")) {
+        None => Ok(()),
+        Some(_) => {
+            let message = "Input should be 'word' or 'segment'";
+            Err(ApiError::validation(&format!("body.{TIMES}"), message))
+        }
     }
 }
 

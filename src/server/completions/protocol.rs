@@ -72,7 +72,7 @@ pub(in crate::server) enum Prompts {
 }
 
 impl Prompts {
-    fn len(&self) -> usize {
+    pub(in crate::server) fn len(&self) -> usize {
         match self {
             Self::Nothing => 0,
             Self::Texts(texts) => texts.len(),

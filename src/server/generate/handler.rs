@@ -211,6 +211,8 @@ async fn answer<A: Answer>(
             }
             (None, None) => Choices::submit(&state, &names, caller, memory, requests).await,
             (None, Some(penalty)) => {
+                // A death of the process counts against it only if the journal has it by then.
+                durable(&state, &ticket).await?;
                 Choices::beam_search(&state, &names, caller, memory, requests, penalty).await
             }
         };

@@ -23,6 +23,7 @@ pub(in crate::server) struct UnsupportedFields {
     guided_grammar: IsSet,
     thinking_token_budget: Option<Int>,
     watermarking: IsSet,
+    return_weight_versions: IsSet,
     #[serde(deserialize_with = "unless_empty")]
     kv_transfer_params: IsSet,
     #[serde(deserialize_with = "unless_empty")]
@@ -57,6 +58,7 @@ impl UnsupportedFields {
             ("guided_grammar", self.guided_grammar),
             ("thinking_token_budget", IsSet(thinks_within)),
             ("watermarking", self.watermarking),
+            ("return_weight_versions", self.return_weight_versions),
             ("kv_transfer_params", self.kv_transfer_params),
             ("ec_transfer_params", self.ec_transfer_params),
             ("mm_processor_kwargs", self.mm_processor_kwargs),
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_set_field_is_rejected_by_name() {
-        for field in ["audio", "suffix", "prompt_embeds", "guided_json"] {
+        for field in ["audio", "suffix", "prompt_embeds", "guided_json", "return_weight_versions"] {
             let mut body = Map::new();
             body.insert(field.to_owned(), json!("x"));
             assert_eq!(param(Value::Object(body)).as_deref(), Some(field));

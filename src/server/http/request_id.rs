@@ -29,9 +29,14 @@ pub(in crate::server) fn response_id(
     }
 }
 
+/// The only prefix of ids that has a hyphen itself.
+pub(in crate::server) const SCORING: &str = "generative-scoring";
+
 /// Returns the part of a response's id that its client may have chosen.
 pub(in crate::server) fn chosen(response_id: &str) -> &str {
-    response_id.split_once('-').map_or(response_id, |(_, chosen)| chosen)
+    let of_scoring = response_id.strip_prefix(SCORING).and_then(|rest| rest.strip_prefix('-'));
+    let of_others = || response_id.split_once('-').map(|(_, chosen)| chosen);
+    of_scoring.or_else(of_others).unwrap_or(response_id)
 }
 
 /// Middleware: copies the request's id to the response, so that logs of both sides match.
@@ -62,6 +67,7 @@ mod tests {
         assert_eq!(response_id("cmpl", &headers, None, "drawn"), "cmpl-drawn");
         assert_eq!(response_id("cmpl", &headers, Some("mine"), "drawn"), "cmpl-mine");
         assert_eq!(chosen("cmpl-mine-own"), "mine-own");
+        assert_eq!(chosen(&response_id(SCORING, &headers, Some("mine-own"), "drawn")), "mine-own");
         headers.insert(X_REQUEST_ID, HeaderValue::from_static("theirs"));
         assert_eq!(response_id("cmpl", &headers, Some("mine"), "drawn"), "cmpl-theirs");
         let long = "x".repeat(LENGTH_MAX + 1);

@@ -17,7 +17,7 @@ impl From<LoraError> for ApiError {
             LoraError::Empty | LoraError::AlreadyLoaded { .. } | LoraError::BaseModel { .. } => {
                 Self::invalid_user_input(message)
             }
-            LoraError::Unknown { .. } | LoraError::NoFiles { .. } => {
+            LoraError::Unknown { .. } | LoraError::NoFiles { .. } | LoraError::Hub { .. } => {
                 Self::not_found_object(message)
             }
             LoraError::TooLong { .. } => Self::unavailable(message, RETRY_AFTER),

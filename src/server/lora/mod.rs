@@ -20,7 +20,7 @@ use super::{
 pub(in crate::server) struct LoadAdapterRequest {
     /// The name under which requests choose the adapter.
     lora_name: Option<String>,
-    /// The folder with its files, relative to the server's.
+    /// The folder with its files, relative to the server's, or its name on the hub.
     lora_path: Option<String>,
     /// Whether the adapter may take the place of one with this name.
     #[serde(deserialize_with = "flag")]

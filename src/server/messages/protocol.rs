@@ -10,7 +10,7 @@ use super::{
     prompt::PromptFields,
     unsupported::{Hints, UnsupportedFields},
 };
-use crate::api::SamplingParams;
+use crate::api::{RawRequest, SamplingParams};
 use crate::{
     config::LimitSettings,
     engine::DefaultSampling,
@@ -22,7 +22,7 @@ use crate::{
         http::{
             error::ApiError,
             fields::{Float, Int, flag},
-            limits::at_most,
+            limits::{at_most, cache_salt},
             parts::FromParts,
         },
         turn::TurnStyle,
@@ -46,6 +46,8 @@ pub(in crate::server) struct MessagesFields {
     temperature: Option<Float>,
     top_p: Option<Float>,
     top_k: Option<Int>,
+    /// vLLM's salt of the prefix cache.
+    cache_salt: Option<String>,
 }
 
 /// The form of a message.
@@ -92,10 +94,12 @@ impl Protocol for MessagesRequest {
             None => self.prompt.model(state)?,
         };
         self.unsupported.refuse()?;
+        cache_salt(self.fields.cache_salt.as_deref())?;
         let params = self.fields.params(state.engine.default_sampling())?;
         let max_tokens = self.fields.max_tokens()?;
         let (request, turn) =
             self.prompt.plan(state, &exchange.memory, params, Some(max_tokens)).await?;
+        let request = RawRequest { cache_salt: self.fields.cache_salt, ..request };
         let style = Style {
             turn,
             shows_thinking: self.prompt.shows_thinking()?,

@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::server::http::{error::ApiError, fields::IsSet};
+use crate::server::http::{
+    error::ApiError,
+    fields::{IsSet, unless_empty},
+};
 
 /// Fields that are rejected, because an answer that ignores one would be wrong.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -16,6 +19,13 @@ pub(in crate::server) struct UnsupportedFields {
     diagnostics: IsSet,
     user_profile_id: IsSet,
     workspace_id: IsSet,
+    watermarking: IsSet,
+    #[serde(deserialize_with = "unless_empty")]
+    kv_transfer_params: IsSet,
+    #[serde(deserialize_with = "unless_empty")]
+    ec_transfer_params: IsSet,
+    #[serde(deserialize_with = "unless_empty")]
+    vllm_xargs: IsSet,
     speed: Option<String>,
     context_management: Option<ContextManagement>,
 }
@@ -56,6 +66,10 @@ impl UnsupportedFields {
             ("diagnostics", self.diagnostics),
             ("user_profile_id", self.user_profile_id),
             ("workspace_id", self.workspace_id),
+            ("watermarking", self.watermarking),
+            ("kv_transfer_params", self.kv_transfer_params),
+            ("ec_transfer_params", self.ec_transfer_params),
+            ("vllm_xargs", self.vllm_xargs),
         ];
         if let Some((field, _)) = fields.iter().find(|(_, given)| given.0) {
             return Err(ApiError::unsupported(field));
@@ -91,6 +105,8 @@ mod tests {
             json!({"container": "a"}),
             json!({"mcp_servers": [{"name": "a"}]}),
             json!({"inference_geo": "eu"}),
+            json!({"vllm_xargs": {"rule": 1}}),
+            json!({"kv_transfer_params": {"do_remote_decode": true}}),
             json!({"speed": "fast"}),
             json!({ "context_management": clear_tools }),
         ];
@@ -103,6 +119,7 @@ mod tests {
             json!({"container": null, "speed": "standard"}),
             json!({ "context_management": keep_all }),
             json!({"context_management": {}}),
+            json!({"vllm_xargs": {}, "watermarking": false}),
         ] {
             assert_eq!(refused(&body), None, "{body}");
         }

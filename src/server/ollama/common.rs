@@ -68,16 +68,16 @@ impl CommonFields {
         self.stream.unwrap_or(true)
     }
 
-    /// Returns the answer to a request that asks only for the model to be loaded.
+    /// Returns the answer to a request that asks only for the model to be loaded, or unloaded. Some
+    /// clients do the latter when they end, and fail without the answer. The next request would
+    /// load the model again, so it stays loaded.
     ///
     /// # Errors
-    /// If it asks for the model to be unloaded, which is not possible here.
+    /// If there is no such model.
     pub(super) fn loading(&self, state: &AppState) -> Result<Line, ApiError> {
-        if is_zero(self.keep_alive.as_ref()) {
-            let message = "keep_alive: the model stays loaded while the server runs";
-            return Err(ApiError::invalid("keep_alive", message));
-        }
-        Ok(Line::ended(&state.model_name(self.model.as_deref())?, "load"))
+        let is_unloading = is_zero(self.keep_alive.as_ref());
+        let done_reason = if is_unloading { "unload" } else { "load" };
+        Ok(Line::ended(&state.model_name(self.model.as_deref())?, done_reason))
     }
 
     /// Returns the parameters, and the most tokens of output.

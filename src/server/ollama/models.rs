@@ -112,8 +112,9 @@ pub(super) async fn running(
 /// Returns the model under each of its names, then its adapters.
 async fn all(state: &AppState) -> Result<Vec<ModelTag>, ApiError> {
     let engine = &state.engine;
-    let root = engine.model_root().to_owned();
-    let size = tokio::task::spawn_blocking(move || weights_bytes(Path::new(&root))).await;
+    // The root of a model by its name is that name.
+    let path = engine.config().model.clone();
+    let size = tokio::task::spawn_blocking(move || weights_bytes(&path)).await;
     let size = size.map_err(|error| ApiError::internal(error.to_string()))?;
     let details = details(engine);
     let tag = |name: &str, parent: Option<&String>| ModelTag {
@@ -134,7 +135,7 @@ async fn all(state: &AppState) -> Result<Vec<ModelTag>, ApiError> {
 pub(super) fn details(engine: &Engine) -> Details {
     let loaded = engine.loaded();
     let family = family(&loaded.architecture);
-    let is_gguf = Path::new(&loaded.root).extension().is_some_and(|ending| ending == "gguf");
+    let is_gguf = engine.config().model.extension().is_some_and(|ending| ending == "gguf");
     let quantized = loaded.quantized_weights.as_ref().map(|weights| weights.format.to_string());
     Details {
         parent_model: String::new(),

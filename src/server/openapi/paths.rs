@@ -188,7 +188,7 @@ fn admin(d: &mut Document) {
     );
     d.command::<Value>("/sleep", "Pause, and release memory", vec![count("level"), mode()]);
     d.command::<Value>("/wake_up", "Take the memory again, and resume", vec![text("tags")]);
-    d.get::<Value>("/is_sleeping", "Whether the memory is released");
+    d.get::<Value>("/is_sleeping", "Whether the engine is paused or sleeps");
     d.command::<Value>(
         "/reset_prefix_cache",
         "Forget cached prefixes",

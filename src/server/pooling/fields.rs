@@ -29,6 +29,7 @@ pub(in crate::server) struct PoolingFields {
     /// Whether the inputs are read as one text, and each gets the mean of its own tokens.
     #[serde(deserialize_with = "flag")]
     pub(super) late_chunking: Option<bool>,
+    late_chunking_params: Option<IsSet>,
     encoding_format: Option<String>,
     embed_dtype: Option<String>,
     endianness: Option<String>,
@@ -112,6 +113,11 @@ impl PoolingFields {
         if self.normalize.is_some() {
             let message = "Parameter `normalize` was removed; use `use_activation` instead.";
             return Err(ApiError::invalid("normalize", message));
+        }
+        if self.late_chunking_params.is_some() {
+            let message = "late_chunking_params is not supported: one vector for so many tokens is \
+                           not made. `late_chunking` of /v1/embeddings makes one for each input";
+            return Err(ApiError::invalid("late_chunking_params", message));
         }
         let dimensions = self.dimensions.map(|count| count.cast("dimensions", "at least 1"));
         let params = PoolingParams {

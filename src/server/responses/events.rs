@@ -52,6 +52,11 @@ enum What {
         name: String,
         arguments: String,
     },
+    Input {
+        #[serde(flatten)]
+        at: Place,
+        input: String,
+    },
 }
 
 /// A place in the output.
@@ -129,6 +134,15 @@ impl Event {
     pub(super) fn arguments_done(at: Place, name: String, arguments: String) -> Self {
         let what = What::Arguments { at, name, arguments };
         Self { r#type: "response.function_call_arguments.done", what }
+    }
+
+    pub(super) fn input_delta(at: Place, delta: String) -> Self {
+        let what = What::Delta { at, delta, logprobs: None };
+        Self { r#type: "response.custom_tool_call_input.delta", what }
+    }
+
+    pub(super) fn input_done(at: Place, input: String) -> Self {
+        Self { r#type: "response.custom_tool_call_input.done", what: What::Input { at, input } }
     }
 
     fn response(kind: &'static str, response: &Response) -> Self {

@@ -25,7 +25,8 @@ impl ItemIds {
         Self { response: name_of(response_id).to_owned(), next: 0 }
     }
 
-    /// Returns the id of the next item, which is of this kind: `msg`, `fc`, `fco` or `rs`.
+    /// Returns the id of the next item, which is of this kind: `msg`, `fc`, `fco`, `ctc`, `ctco`
+    /// or `rs`.
     pub(super) fn next(&mut self, kind: &str) -> String {
         let id = format!("{kind}_{}_{}", self.response, self.next);
         self.next += 1;

@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::{
     ids::{ItemIds, response_of},
     items::{
-        FunctionCall, FunctionCallOutput, Item, ItemStatus, Items, Message, Output, Part,
-        Reasoning, Role,
+        CustomToolCall, FunctionCall, FunctionCallOutput, Item, ItemStatus, Items, Message, Output,
+        Part, Reasoning, Role,
     },
     shared::SharedBytes,
 };
@@ -95,12 +95,21 @@ impl InputReader<'_> {
             "message" => self.read_message(place, item).map(Arc::new),
             "reasoning" => self.reasoning(place, item).map(Arc::new),
             "function_call" => self.function_call(place, item).map(Arc::new),
-            "function_call_output" => self.function_call_output(place, item).map(Arc::new),
+            "function_call_output" => {
+                let output = self.call_output(place, item, "fco")?;
+                Ok(Arc::new(Item::FunctionCallOutput(output)))
+            }
+            "custom_tool_call" => self.custom_call(place, item).map(Arc::new),
+            "custom_tool_call_output" => {
+                let output = self.call_output(place, item, "ctco")?;
+                Ok(Arc::new(Item::CustomToolCallOutput(output)))
+            }
             "item_reference" => self.reference(place, item),
             _ => {
                 let message = format!(
                     "items of type '{kind}' are not supported by this server (at {place}): only \
-                     message, reasoning, function_call, function_call_output and item_reference"
+                     message, reasoning, function_call, function_call_output, custom_tool_call, \
+                     custom_tool_call_output and item_reference"
                 );
                 Err(ApiError::invalid("input", message))
             }
@@ -161,12 +170,31 @@ impl InputReader<'_> {
             id: given_id(item).unwrap_or_else(|| self.ids.next("fc")),
             status: if is_cut { ItemStatus::Incomplete } else { ItemStatus::Completed },
             call_id: text(place, item, "call_id")?.to_owned(),
+            namespace: match item.get("namespace") {
+                None | Some(Value::Null) => None,
+                Some(_) => Some(text(place, item, "namespace")?.to_owned()),
+            },
             name: text(place, item, "name")?.to_owned(),
             arguments: text(place, item, "arguments")?.to_owned(),
         }))
     }
 
-    fn function_call_output(&mut self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+    fn custom_call(&mut self, place: &str, item: &Fields) -> Result<Item, ApiError> {
+        Ok(Item::CustomToolCall(CustomToolCall {
+            id: given_id(item).unwrap_or_else(|| self.ids.next("ctc")),
+            call_id: text(place, item, "call_id")?.to_owned(),
+            name: text(place, item, "name")?.to_owned(),
+            input: text(place, item, "input")?.to_owned(),
+        }))
+    }
+
+    /// Returns the output of a call. `kind` is that of its id.
+    fn call_output(
+        &mut self,
+        place: &str,
+        item: &Fields,
+        kind: &str,
+    ) -> Result<FunctionCallOutput, ApiError> {
         let output = match item.get("output") {
             Some(Value::String(text)) => Output::Text(text.clone()),
             Some(Value::Array(parts)) => {
@@ -178,12 +206,12 @@ impl InputReader<'_> {
                 return Err(wrong(place, "output", wanted));
             }
         };
-        Ok(Item::FunctionCallOutput(FunctionCallOutput {
-            id: given_id(item).unwrap_or_else(|| self.ids.next("fco")),
+        Ok(FunctionCallOutput {
+            id: given_id(item).unwrap_or_else(|| self.ids.next(kind)),
             status: ItemStatus::Completed,
             call_id: text(place, item, "call_id")?.to_owned(),
             output,
-        }))
+        })
     }
 
     fn reference(&mut self, place: &str, item: &Fields) -> Result<Arc<Item>, ApiError> {

@@ -15,6 +15,8 @@ pub(super) enum Item {
     Reasoning(Reasoning),
     FunctionCall(FunctionCall),
     FunctionCallOutput(FunctionCallOutput),
+    CustomToolCall(CustomToolCall),
+    CustomToolCallOutput(FunctionCallOutput),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,9 +90,23 @@ pub(super) struct FunctionCall {
     pub(super) status: ItemStatus,
     /// The id that the call's output refers to.
     pub(super) call_id: String,
+    /// The namespace of the function, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<String>,
     pub(super) name: String,
     /// JSON as text. It is cut off in an incomplete call.
     pub(super) arguments: String,
+}
+
+/// A call of a custom tool. In this API it has no status.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct CustomToolCall {
+    pub(super) id: String,
+    /// The id that the call's output refers to.
+    pub(super) call_id: String,
+    pub(super) name: String,
+    /// Plain text. It is cut off in an incomplete call.
+    pub(super) input: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -130,11 +146,18 @@ impl Item {
         let shown = match self {
             Self::Message(message) => parts(&message.content),
             Self::Reasoning(Reasoning { summary, content, .. }) => parts(summary) + parts(content),
-            Self::FunctionCall(call) => call.name.len() + call.call_id.len() + call.arguments.len(),
-            Self::FunctionCallOutput(FunctionCallOutput { call_id, output, .. }) => match output {
-                Output::Text(text) => call_id.len() + text.len(),
-                Output::Parts(output) => call_id.len() + parts(output),
-            },
+            Self::FunctionCall(call) => {
+                let name = call.namespace.as_ref().map_or(0, String::len) + call.name.len();
+                name + call.call_id.len() + call.arguments.len()
+            }
+            Self::CustomToolCall(call) => call.name.len() + call.call_id.len() + call.input.len(),
+            Self::FunctionCallOutput(FunctionCallOutput { call_id, output, .. })
+            | Self::CustomToolCallOutput(FunctionCallOutput { call_id, output, .. }) => {
+                match output {
+                    Output::Text(text) => call_id.len() + text.len(),
+                    Output::Parts(output) => call_id.len() + parts(output),
+                }
+            }
         };
         VALUE_BYTES + shown
     }
@@ -144,7 +167,8 @@ impl Item {
             Self::Message(message) => &message.id,
             Self::Reasoning(reasoning) => &reasoning.id,
             Self::FunctionCall(call) => &call.id,
-            Self::FunctionCallOutput(output) => &output.id,
+            Self::CustomToolCall(call) => &call.id,
+            Self::FunctionCallOutput(output) | Self::CustomToolCallOutput(output) => &output.id,
         }
     }
 }

@@ -4,7 +4,11 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value, json};
 
-use super::items::{FunctionCall, Item, ItemStatus, Message, Output, Part, Reasoning, Role};
+use super::{
+    freeform,
+    items::{Item, ItemStatus, Message, Output, Part, Reasoning, Role},
+    tool_names::joined,
+};
 use crate::server::{http::error::ApiError, media::MediaParts};
 
 /// Returns the messages. The assistant's thoughts, text and calls in a row become one message.
@@ -55,8 +59,17 @@ impl<'a> Messages<'a> {
                 let content = content(&message.content, media)?;
                 self.done.push(json!({"role": message.role, "content": content}));
             }
-            Item::FunctionCall(call) => self.call(call),
-            Item::FunctionCallOutput(output) => {
+            // One that was cut off is left out: its arguments are no JSON.
+            Item::FunctionCall(call) if call.status == ItemStatus::Incomplete => {}
+            Item::FunctionCall(call) => {
+                let shown = call.namespace.as_ref().map(|space| joined(space, &call.name));
+                let name = shown.as_ref().unwrap_or(&call.name);
+                self.call(&call.call_id, name, &call.arguments);
+            }
+            Item::CustomToolCall(call) => {
+                self.call(&call.call_id, &call.name, &freeform::arguments(&call.input));
+            }
+            Item::FunctionCallOutput(output) | Item::CustomToolCallOutput(output) => {
                 self.flush(media)?;
                 let call_id = output.call_id.as_str();
                 if !self.calls.contains(call_id) {
@@ -96,14 +109,10 @@ impl<'a> Messages<'a> {
         Ok(())
     }
 
-    /// Adds a call. One that was cut off is left out: its arguments are no JSON.
-    fn call(&mut self, call: &'a FunctionCall) {
-        if call.status == ItemStatus::Incomplete {
-            return;
-        }
-        self.calls.insert(&call.call_id);
-        let function = json!({"name": call.name, "arguments": call.arguments});
-        let call = json!({"id": call.call_id, "type": "function", "function": function});
+    fn call(&mut self, call_id: &'a str, name: &str, arguments: &str) {
+        self.calls.insert(call_id);
+        let function = json!({"name": name, "arguments": arguments});
+        let call = json!({"id": call_id, "type": "function", "function": function});
         self.turn.calls.push(call);
     }
 

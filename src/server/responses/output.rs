@@ -2,8 +2,10 @@
 
 use super::{
     events::{Event, Place},
+    freeform::Freeform,
     ids::ItemIds,
-    items::{FunctionCall, Item, ItemStatus, Message, Part, Reasoning, Role},
+    items::{CustomToolCall, FunctionCall, Item, ItemStatus, Message, Part, Reasoning, Role},
+    tool_names::ToolNames,
 };
 use crate::server::{generate::logprobs::ChatLogprob, turn::TurnEvent};
 
@@ -14,11 +16,16 @@ pub(super) struct OutputWriter {
     is_open: bool,
     /// Log-probabilities of tokens whose text is not in an event yet.
     logprobs: Vec<ChatLogprob>,
+    names: ToolNames,
+    /// The arguments of the last item, if that calls a custom tool.
+    freeform: Freeform,
 }
 
 impl OutputWriter {
-    pub(super) fn new(ids: ItemIds) -> Self {
-        Self { ids, items: Vec::new(), is_open: false, logprobs: Vec::new() }
+    /// Returns a writer of items with these `ids`, which call the tools of these `names`.
+    pub(super) fn new(ids: ItemIds, names: ToolNames) -> Self {
+        let (items, logprobs, freeform) = Default::default();
+        Self { ids, items, is_open: false, logprobs, names, freeform }
     }
 
     /// Adds the log-probabilities of the tokens that the next events come from.
@@ -79,9 +86,19 @@ impl OutputWriter {
     fn add_arguments(&mut self, delta: String, events: &mut Vec<Event>) {
         self.logprobs.clear();
         let at = self.place(None);
-        if let Some(Item::FunctionCall(call)) = self.items.last_mut().filter(|_| self.is_open) {
-            call.arguments.push_str(&delta);
-            events.push(Event::arguments_delta(at, delta));
+        match self.items.last_mut().filter(|_| self.is_open) {
+            Some(Item::FunctionCall(call)) => {
+                call.arguments.push_str(&delta);
+                events.push(Event::arguments_delta(at, delta));
+            }
+            Some(Item::CustomToolCall(call)) => {
+                let text = self.freeform.push(&delta);
+                if !text.is_empty() {
+                    call.input.push_str(&text);
+                    events.push(Event::input_delta(at, text));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -102,8 +119,15 @@ impl OutputWriter {
 
     fn call(&mut self, call_id: String, name: String, events: &mut Vec<Event>) {
         self.logprobs.clear();
+        if self.names.is_custom(&name) {
+            let id = self.ids.next("ctc");
+            let item = CustomToolCall { id, call_id, name, input: String::new() };
+            self.open(Item::CustomToolCall(item), events);
+            return;
+        }
         let (id, status) = (self.ids.next("fc"), ItemStatus::InProgress);
-        let item = FunctionCall { id, status, call_id, name, arguments: String::new() };
+        let (namespace, name) = self.names.split(name);
+        let item = FunctionCall { id, status, call_id, namespace, name, arguments: String::new() };
         self.open(Item::FunctionCall(item), events);
     }
 
@@ -142,7 +166,19 @@ impl OutputWriter {
                     events.push(Event::arguments_done(at, name, arguments));
                 }
             }
-            Item::FunctionCallOutput(_) => {}
+            Item::CustomToolCall(call) => {
+                let freeform = std::mem::take(&mut self.freeform);
+                if wanted == ItemStatus::Completed {
+                    let at = Place { content_index: None, ..at };
+                    let (input, rest) = freeform.end();
+                    if !rest.is_empty() {
+                        events.push(Event::input_delta(at.clone(), rest));
+                    }
+                    call.input.clone_from(&input);
+                    events.push(Event::input_done(at, input));
+                }
+            }
+            Item::FunctionCallOutput(_) | Item::CustomToolCallOutput(_) => {}
         }
         events.push(Event::item_done(index, item.clone()));
         self.is_open = false;

@@ -19,6 +19,7 @@ use super::{
     shared::SharedBytes,
     store::Owner,
     stored::Turn,
+    tool_names::ToolNames,
     tools,
 };
 use crate::api::{ChatPrompt, RawRequest, StructuredOutput};
@@ -68,7 +69,11 @@ impl FromParts for ResponsesRequest {
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
         let items = self.fields.input.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
         at_most("input", items, limits.max_messages)?;
-        at_most("tools", self.fields.tools.as_ref().map_or(0, Vec::len), limits.max_tools)?;
+        let tools = self.fields.tools.iter().flatten();
+        // Those of a namespace count each.
+        let num_tools =
+            tools.map(|tool| tool["tools"].as_array().map_or(1, |own| own.len().max(1)));
+        at_most("tools", num_tools.sum(), limits.max_tools)?;
         self.sampling.check_limits(limits, 1)
     }
 }
@@ -110,8 +115,10 @@ impl Protocol for ResponsesRequest {
         let input = self.input(state, owner, &media, &mut ids, &mut shared)?;
         exchange.memory.grow_for_stored_text(shared.total()).await?;
 
-        let mut tools = tools::functions(fields.tools.as_deref().unwrap_or_default())?;
-        let tool_choice = tools::choice(fields.tool_choice.as_ref(), &mut tools)?;
+        let given_tools = fields.tools.as_deref().unwrap_or_default();
+        let tool_names = ToolNames::of(given_tools);
+        let mut tools = tools::functions(given_tools)?;
+        let tool_choice = tools::choice(fields.tool_choice.as_ref(), &tool_names, &mut tools)?;
         let items = history.iter().flat_map(|turn| turn.items()).chain(input.iter());
         let goes_on = input::ends_cut_off(fields.input.as_ref());
         let chat = ChatPrompt {
@@ -156,7 +163,7 @@ impl Protocol for ResponsesRequest {
         let names = self.names(&exchange.naming, &id);
         let answer = ResponseAnswer {
             style,
-            output: OutputWriter::new(ids),
+            output: OutputWriter::new(ids, tool_names),
             logprobs,
             response: Response::new(id, exchange.draws.created, status, asked),
             keeper: Keeper {

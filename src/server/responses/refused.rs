@@ -16,6 +16,8 @@ pub(in crate::server) struct RefusedFields {
     chat_template: IsSet,
     return_token_ids: IsSet,
     use_beam_search: IsSet,
+    previous_input_messages: IsSet,
+    enable_response_messages: IsSet,
     stream_options: StreamOptions,
     // The names of these fields in chat completions.
     messages: IsSet,
@@ -46,6 +48,8 @@ impl RefusedFields {
             ("chat_template", self.chat_template),
             ("return_token_ids", self.return_token_ids),
             ("use_beam_search", self.use_beam_search),
+            ("previous_input_messages", self.previous_input_messages),
+            ("enable_response_messages", self.enable_response_messages),
             ("stream_options.include_obfuscation", self.stream_options.include_obfuscation),
         ];
         if let Some((field, _)) = unknown.iter().find(|(_, given)| given.0) {
@@ -88,9 +92,13 @@ mod tests {
         assert_eq!(error.param.as_deref(), Some("max_tokens"));
         assert!(error.message.contains("max_output_tokens"), "{error:?}");
         assert!(refused(json!({"stream_options": {"include_obfuscation": true}})).is_some());
+        // vLLM answers these with the messages of a model's own format.
+        assert!(refused(json!({"previous_input_messages": [{"role": "user"}]})).is_some());
+        assert!(refused(json!({"enable_response_messages": true})).is_some());
         for taken in [
             json!({}),
             json!({"conversation": null, "logprobs": false, "other": 1}),
+            json!({"enable_response_messages": false}),
             json!({"stream_options": {"include_obfuscation": false}}),
         ] {
             assert_eq!(refused(taken.clone()), None, "{taken}");

@@ -23,6 +23,10 @@ impl Keeping {
     ) -> Result<Self, ApiError> {
         let keeping = Self::of(journal, exchange);
         keeping.record(true)?;
+        if let (Some(journal), None) = (&keeping.journal, keeping.exchange.num_prompts) {
+            // No acceptance says that the engine computes it.
+            journal.record(Record::Tried { names: vec![Arc::clone(&keeping.name)] });
+        }
         Ok(keeping)
     }
 

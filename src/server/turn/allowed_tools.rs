@@ -40,6 +40,7 @@ impl AllowedForm {
         };
         match fields.get("type").map(Value::as_str) {
             Some(Some("function")) => {}
+            Some(Some("custom")) if self == Self::Flat => {}
             None => return Err(refused(&format!("{place}.type"), "Field required")),
             Some(_) => return Err(refused(&format!("{place}.type"), "Input should be 'function'")),
         }

@@ -100,6 +100,7 @@ async fn a_paused_engine_says_so_and_goes_on_where_it_was() {
     until_running(&served, 1).await;
     assert_eq!(ask(&served, "/pause?mode=keep", json!({})).await, json!({"status": "paused"}));
     assert_eq!(get(&served, "/is_paused").await.1, json!({"is_paused": true}));
+    assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
     assert_eq!(ask(&served, "/resume", json!({})).await, json!({"status": "resumed"}));
     assert_eq!(get(&served, "/is_paused").await.1, json!({"is_paused": false}));
     let frozen = frozen.await.unwrap();
@@ -125,8 +126,19 @@ async fn a_sleeper_wakes_up_as_it_was() {
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
     let (status, answer) = post(&served, "/wake_up?tags=weights", json!({})).await;
     assert_eq!((status, answer), (200, json!({"status": "sleeping", "tags": ["weights"]})));
+    let (_, answer) = post(&served, "/wake_up?tags=kv_cache&tags=bed", json!({})).await;
+    assert_eq!(answer, json!({"status": "sleeping", "tags": ["kv_cache", "bed"]}));
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
-    assert_eq!(post(&served, "/wake_up", json!({})).await.0, 200);
+    let (_, answer) = post(&served, "/wake_up?tags=kv%5Fcache", json!({})).await;
+    assert_eq!(answer, json!({"status": "awake", "tags": ["kv_cache"]}));
+    // The engine goes on once both parts are awake, in any order.
+    assert_eq!(post(&served, "/sleep?mode=keep", json!({})).await.0, 200);
+    for (tag, status) in
+        [("kv_cache", "sleeping"), ("scheduling", "sleeping"), ("weights", "awake")]
+    {
+        let (_, answer) = post(&served, &format!("/wake_up?tags={tag}"), json!({})).await;
+        assert_eq!(answer, json!({"status": status, "tags": [tag]}));
+    }
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": false}));
     assert_eq!(kept.await.unwrap()["choices"], undisturbed["choices"]);
 
@@ -149,7 +161,8 @@ async fn a_sleeper_wakes_up_as_it_was() {
     let (status, error) = post(&served, "/release_kv_cache_memory", json!({})).await;
     assert_eq!(status, 400, "{error}");
     assert_eq!(post(&served, "/pause", json!({})).await.0, 200);
-    assert_eq!(post(&served, "/release_kv_cache_memory", json!({})).await.0, 200);
+    let (_, answer) = post(&served, "/release_kv_cache_memory", json!({})).await;
+    assert_eq!(answer, json!({"status": "kv_cache_released"}));
     assert_eq!(get(&served, "/is_sleeping").await.1, json!({"is_sleeping": true}));
     assert_eq!(post(&served, "/wake_up", json!({})).await.0, 200);
     assert_eq!(long(&served, "third").await.unwrap()["choices"], undisturbed["choices"]);

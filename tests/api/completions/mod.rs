@@ -7,6 +7,7 @@ mod admin;
 mod batch;
 mod beam;
 mod fields;
+mod scoring;
 
 use crate::serving::Served;
 use playhouse::{EngineConfig, server::ServerConfig};

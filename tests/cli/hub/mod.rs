@@ -6,6 +6,7 @@ mod server;
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read,
     path::{Path, PathBuf},
     thread::park_timeout,
     time::Duration,
@@ -230,13 +231,21 @@ fn a_server_has_the_name_as_its_models_name() {
     let pirate = root("examples/demo-model/pirate");
     let adapter = ["adapter_config.json", "adapter_model.safetensors"];
     let adapter = adapter.map(|name| (name.to_owned(), fs::read(pirate.join(name)).unwrap()));
-    user.hub.add("org/pirate", COMMIT, BTreeMap::from(adapter));
+    for name in ["org/pirate", "org/later"] {
+        user.hub.add(name, COMMIT, BTreeMap::from(adapter.clone()));
+    }
     let flags = ["org/demo", "--enable-lora", "--lora-modules", "pirate=org/pirate"];
+    let flags = [&flags[..], &["--allow-runtime-lora-updating"]].concat();
     let server = Server::start_with(&flags, |run| user.variables(run));
+    let body = r#"{"lora_name": "later", "lora_path": "org/later"}"#;
+    let mut loaded = String::new();
+    server.post("/v1/load_lora_adapter", body).read_to_string(&mut loaded).unwrap();
+    assert!(loaded.starts_with("HTTP/1.1 200"), "{loaded}");
     let answer = server.get("/v1/models");
     assert!(answer.contains(r#""id":"org/demo""#), "{answer}");
     assert!(answer.contains(r#""root":"org/demo""#), "{answer}");
     assert!(answer.contains(r#""id":"pirate""#), "{answer}");
+    assert!(answer.contains(r#""id":"later""#), "{answer}");
     drop(server);
     let server = Server::start_with(&["org/demo", "--single-process"], |run| user.variables(run));
     let answer = server.get("/v1/models");

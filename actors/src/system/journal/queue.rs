@@ -18,6 +18,10 @@ use crate::logic::journal::Record;
 /// How long records wait for others if no request waits for them.
 const LINGER: Duration = Duration::from_millis(20);
 
+/// How long they wait while the journal is degraded. Each try writes the whole content then, so
+/// requests share one.
+const DEGRADED_LINGER: Duration = Duration::from_millis(100);
+
 /// Pause before a degraded journal is tried again without new records.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -151,16 +155,18 @@ impl Queue {
     /// Waits for records, or for the end. For a degraded journal, it waits no longer than a pause.
     pub(super) fn take(&self, is_degraded: bool) -> Batch {
         let mut pending = self.pending.lock();
+        // Requests that hurry records which were taken already do not put the next try off.
+        let retry_at = Instant::now() + RETRY_PAUSE;
         while pending.records.is_empty() && !pending.is_closed {
             if !is_degraded {
                 self.news.wait(&mut pending);
-            } else if self.news.wait_for(&mut pending, RETRY_PAUSE).timed_out() {
+            } else if self.news.wait_until(&mut pending, retry_at).timed_out() {
                 break;
             }
         }
         // Ends are written with the acceptances after them, because no request waits for ends.
-        let until = Instant::now() + LINGER;
-        while !pending.is_urgent && !pending.is_closed && !pending.records.is_empty() {
+        let until = Instant::now() + linger(is_degraded);
+        while pending.may_linger(is_degraded) {
             if self.news.wait_until(&mut pending, until).timed_out() {
                 break;
             }
@@ -171,21 +177,19 @@ impl Queue {
     /// Does the same in simulated time.
     #[cfg(feature = "sim")]
     pub(super) async fn take_in_simulated_time(&self, is_degraded: bool) -> Batch {
-        use tokio::time::{Instant, timeout, timeout_at};
+        use tokio::time::{Instant, timeout_at};
+        let retry_at = Instant::now() + RETRY_PAUSE;
         let is_idle = |pending: &Pending| pending.records.is_empty() && !pending.is_closed;
         while is_idle(&self.pending.lock()) {
             let news = self.news_in_simulated_time.notified();
             if !is_degraded {
                 news.await;
-            } else if timeout(RETRY_PAUSE, news).await.is_err() {
+            } else if timeout_at(retry_at, news).await.is_err() {
                 break;
             }
         }
-        let until = Instant::now() + LINGER;
-        let waits = |pending: &Pending| {
-            !pending.is_urgent && !pending.is_closed && !pending.records.is_empty()
-        };
-        while waits(&self.pending.lock()) {
+        let until = Instant::now() + linger(is_degraded);
+        while self.pending.lock().may_linger(is_degraded) {
             let news = self.news_in_simulated_time.notified();
             if timeout_at(until, news).await.is_err() {
                 break;
@@ -195,7 +199,19 @@ impl Queue {
     }
 }
 
+/// Returns how long records wait for others.
+fn linger(is_degraded: bool) -> Duration {
+    if is_degraded { DEGRADED_LINGER } else { LINGER }
+}
+
 impl Pending {
+    /// Returns whether the records wait for others. Those that a request waits for are written at
+    /// once, unless the journal is degraded.
+    fn may_linger(&self, is_degraded: bool) -> bool {
+        let is_urgent = self.is_urgent && !is_degraded;
+        !is_urgent && !self.is_closed && !self.records.is_empty()
+    }
+
     /// Takes all records.
     fn batch(&mut self) -> Batch {
         self.is_urgent = false;
@@ -232,5 +248,41 @@ impl Pending {
         self.num_bytes = self.num_bytes.saturating_add(record.bytes());
         self.records.push(record);
         self.num_recorded += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests that come one after the other would else have the whole content written for each.
+    #[test]
+    fn a_degraded_journal_waits_for_more_requests() {
+        let queue = Queue::new(1 << 10);
+        let taken_after = |is_degraded| {
+            queue.push(Record::Dropped { name: "a".into() });
+            queue.hurry();
+            let began = Instant::now();
+            assert_eq!(queue.take(is_degraded).records.len(), 1);
+            began.elapsed()
+        };
+        assert!(taken_after(true) >= DEGRADED_LINGER);
+        assert!(taken_after(false) < DEGRADED_LINGER);
+    }
+
+    #[test]
+    fn requests_without_records_do_not_put_the_next_try_off() {
+        let queue = Arc::new(Queue::new(1 << 10));
+        let hurried = Arc::clone(&queue);
+        let hurry = std::thread::spawn(move || {
+            for _ in 0..100 {
+                hurried.hurry();
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+        });
+        let began = Instant::now();
+        assert!(queue.take(true).records.is_empty());
+        assert!(began.elapsed() < 2 * RETRY_PAUSE, "{:?}", began.elapsed());
+        hurry.join().unwrap();
     }
 }

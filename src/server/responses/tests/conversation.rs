@@ -63,6 +63,33 @@ fn tool_call(id: &str, arguments: &str) -> Value {
     json!({"id": id, "type": "function", "function": function})
 }
 
+/// The model sees a custom tool as a function with the argument `input`.
+#[test]
+fn a_call_of_a_custom_tool_has_its_text_as_an_argument() {
+    let call =
+        json!({"type": "custom_tool_call", "call_id": "c", "name": "now", "input": "a \"b\""});
+    let output = json!({"type": "custom_tool_call_output", "call_id": "c", "output": "done"});
+    let turn = json!({
+        "role": "assistant", "content": null,
+        "tool_calls": [tool_call("c", r#"{"input":"a \"b\""}"#)],
+    });
+    let result = json!({"role": "tool", "tool_call_id": "c", "content": "done"});
+    assert_eq!(chat(&json!([user("go"), call, output])), json!([user("go"), turn, result]));
+    let items = read(&json!([user("go"), call, output])).unwrap();
+    assert_eq!(to_value(&*items[1]).unwrap()["id"], "ctc_r_1");
+    assert_eq!(to_value(&*items[2]).unwrap()["type"], "custom_tool_call_output");
+}
+
+#[test]
+fn a_call_of_a_namespace_has_the_name_that_the_model_saw() {
+    let mut spaced = call("c", "{}");
+    spaced["namespace"] = json!("crm");
+    let messages = chat(&json!([spaced]));
+    assert_eq!(messages[0]["tool_calls"][0]["function"]["name"], "crm__now");
+    spaced["namespace"] = json!(1);
+    assert!(read(&json!([spaced])).is_err());
+}
+
 #[test]
 fn a_text_is_a_users_message() {
     assert_eq!(chat(&json!("hi")), json!([user("hi")]));

@@ -8,6 +8,7 @@ use crate::server::{
         ids::ItemIds,
         items::{Item, ItemStatus},
         output::OutputWriter,
+        tool_names::ToolNames,
     },
     turn::TurnEvent,
 };
@@ -29,7 +30,12 @@ fn arguments(index: usize, delta: &str) -> TurnEvent {
 }
 
 fn write(turn: Vec<TurnEvent>, last: ItemStatus) -> (Vec<Event>, Vec<Item>) {
-    let mut writer = OutputWriter::new(ItemIds::new("resp_r"));
+    let find = json!({"type": "function", "name": "find"});
+    let tools = [
+        json!({"type": "custom", "name": "patch"}),
+        json!({"type": "namespace", "name": "crm", "tools": [find]}),
+    ];
+    let mut writer = OutputWriter::new(ItemIds::new("resp_r"), ToolNames::of(&tools));
     let mut events = Vec::new();
     turn.into_iter().for_each(|event| writer.write(event, &mut events));
     let items = writer.finish(last, &mut events);
@@ -167,6 +173,51 @@ fn thoughts_words_and_calls_are_items_of_their_own() {
         "item_id": "fc_r_2", "output_index": 2, "name": "now", "arguments": "{\"zone\": 1}",
     });
     assert_eq!(done, &wanted);
+}
+
+#[test]
+fn a_call_of_a_namespace_has_both_names() {
+    let name = "crm__find".to_owned();
+    let start = TurnEvent::ToolCallStart { index: 0, id: "call_0".to_owned(), name };
+    let turn = vec![start, arguments(0, "{}"), TurnEvent::ToolCallEnd { index: 0 }];
+    let (told, items) = told(turn, ItemStatus::Completed);
+    assert_eq!((&items[0]["namespace"], &items[0]["name"]), (&json!("crm"), &json!("find")));
+    let (_, done) = told.iter().find(|(name, _)| name.ends_with("arguments.done")).unwrap();
+    assert_eq!(done["name"], "find");
+}
+
+/// The events are those of vLLM's `emit_simple_tool_call_*`.
+#[test]
+fn a_custom_tool_gets_plain_text() {
+    let patch = |index: usize, text: &'static str| {
+        let name = "patch".to_owned();
+        let start = TurnEvent::ToolCallStart { index, id: format!("call_{index}"), name };
+        let pieces = text.split_inclusive(' ').map(move |piece| arguments(index, piece));
+        [start].into_iter().chain(pieces)
+    };
+    let end = |index| TurnEvent::ToolCallEnd { index };
+    let turn = patch(0, r#"{"input": "a \nb"}"#).chain([end(0)]).chain(patch(1, r#"{"input": "c"#));
+    let (told, items) = told(turn.collect(), ItemStatus::Incomplete);
+    let wanted = [
+        "output_item.added",
+        "custom_tool_call_input.delta",
+        "custom_tool_call_input.delta",
+        "custom_tool_call_input.done",
+        "output_item.done",
+        "output_item.added",
+        "custom_tool_call_input.delta",
+        "output_item.done",
+    ];
+    assert_eq!(names(&told), wanted);
+    assert_eq!(added_up(&told), ["a \nb", "c"]);
+    assert_eq!(told[3].1, json!({"item_id": "ctc_r_0", "output_index": 0, "input": "a \nb"}));
+    let call = |index: usize, input: &str| {
+        json!({
+            "type": "custom_tool_call", "id": format!("ctc_r_{index}"),
+            "call_id": format!("call_{index}"), "name": "patch", "input": input,
+        })
+    };
+    assert_eq!(items, json!([call(0, "a \nb"), call(1, "c")]));
 }
 
 #[test]

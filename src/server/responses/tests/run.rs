@@ -56,7 +56,7 @@ fn run_read_by(
     };
     let choices = Choices::new(vec![([1, 2].into(), vec![deltas])]);
     let response = Response::new("resp_r".to_owned(), 1, status, Asked::default());
-    let output = OutputWriter::new(ItemIds::new("resp_r"));
+    let output = OutputWriter::new(ItemIds::new("resp_r"), Default::default());
     let logprobs = ChatLogprobsWriter::new(TokenNames::new(Arc::new(ByteCodec), false), 0);
     let writer = ResponseWriter::new(reader, output, Some(logprobs), response);
     Run::new(choices, writer, RequestLog::new("id".to_owned(), "/test", None))
