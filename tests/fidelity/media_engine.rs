@@ -73,12 +73,16 @@ struct Recorded {
 fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = ["gemma3", "gemma3-wide", "glm4v", "glm4v_moe", "llama4", "llama4-wide"];
     let chats = ["internvl_chat", "internvl_chat-internlm2", "internvl_chat-phi3"];
-    let vision = vision.into_iter().chain(chats).map(vision::folder);
+    let readers = ["glm_ocr", "glm_ocr-tied", "lighton_ocr", "lighton_ocr-rest", "paddleocr_vl"];
+    let readers = readers.into_iter().chain(["lighton_ocr-mistral3", "paddleocr_vl-bias"]);
+    let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
+    let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
+    let vision = vision.map(vision::folder);
     let hearing =
         ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
-    let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe"]);
+    let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe", "glm_ocr"]);
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
     let of_items = vision.chain(hearing).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));

@@ -95,6 +95,18 @@ models! {
     internvl_chat: "internvl_chat",
     internvl_chat_internlm2: "internvl_chat-internlm2",
     internvl_chat_phi3: "internvl_chat-phi3",
+    glm_ocr: "glm_ocr",
+    glm_ocr_tied: "glm_ocr-tied",
+    lighton_ocr: "lighton_ocr",
+    lighton_ocr_rest: "lighton_ocr-rest",
+    lighton_ocr_mistral3: "lighton_ocr-mistral3",
+    lighton_ocr_mistral3_untied: "lighton_ocr-mistral3-untied",
+    paddleocr_vl: "paddleocr_vl",
+    paddleocr_vl_bias: "paddleocr_vl-bias",
+    aya_vision: "aya_vision",
+    aya_vision_one: "aya_vision-one",
+    cohere2_vision: "cohere2_vision",
+    cohere2_vision_one: "cohere2_vision-one",
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Adjustable {
             }
             is_changed = true;
             fields = match (&**name, value) {
-                // HF `InternVLProcessor` asks for tiles unless its caller does not.
+                // HF `InternVLProcessor` and others ask for tiles unless their caller does not.
                 ("crop_to_patches", Value::Bool(false)) => {
                     fields.with("min_patches", 1.into()).with("max_patches", 1.into())
                 }
@@ -101,6 +101,8 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             &["size", "crop_size", "resample", "do_resize", "image_grid_pinpoints"]
         }
         VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],
+        // HF `PixtralProcessor` sets `patch_size`; this class leaves it to its caller.
+        VisionFamily::LightOnOcr => &["size", "resample", "do_resize", "patch_size"],
         VisionFamily::Gemma3 => &["size", "resample", "do_resize"],
         VisionFamily::Idefics3 => {
             &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
@@ -108,7 +110,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::Llama4 => {
             &["size", "resample", "do_resize", "max_patches", "resize_to_max_canvas"]
         }
-        VisionFamily::InternVl => {
+        VisionFamily::InternVl | VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
         // As in vLLM.
@@ -120,7 +122,9 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5
-        | VisionFamily::Glm4v => &["resample", "do_resize"],
+        | VisionFamily::Glm4v
+        | VisionFamily::GlmOcr
+        | VisionFamily::PaddleOcr => &["resample", "do_resize"],
     }
 }
 

@@ -3,6 +3,7 @@
 //! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
+mod cohere;
 mod fields;
 mod gemma3;
 mod glm;
@@ -14,6 +15,7 @@ mod internvl_video;
 mod llama4;
 mod llava;
 mod llava_next;
+mod paddle;
 mod pan_and_scan;
 mod pixtral;
 mod qwen;
@@ -92,8 +94,14 @@ fn of_images(
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
-        VisionFamily::Glm4v => Arc::new(glm::Glm::read(outer, processor, encode)?),
-        VisionFamily::Pixtral | VisionFamily::Mistral3 => {
+        VisionFamily::Glm4v | VisionFamily::GlmOcr => {
+            Arc::new(glm::Glm::read(family, outer, processor, encode)?)
+        }
+        VisionFamily::PaddleOcr => Arc::new(paddle::Paddle::read(outer, processor)?),
+        VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
+            Arc::new(cohere::Cohere::read(family, outer, processor, &*encode)?)
+        }
+        VisionFamily::Pixtral | VisionFamily::Mistral3 | VisionFamily::LightOnOcr => {
             Arc::new(pixtral::Pixtral::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {

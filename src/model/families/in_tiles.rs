@@ -2,8 +2,8 @@
 
 use super::wrappers::{BESIDE, INSIDE, TOWER, sizes};
 use super::{
-    Family, TextModel, TextPlace, VisionFamily, WeightNames, Wrapper, gpt_oss, granite, internlm2,
-    llama, mistral, phi3, qwen2, qwen3, qwen3_moe,
+    Family, TextModel, TextPlace, VisionFamily, WeightNames, Wrapper, cohere, cohere2, gpt_oss,
+    granite, internlm2, llama, mistral, phi3, qwen2, qwen3, qwen3_moe,
 };
 
 const LLAVA_NEXT_CLASS: &str = "LlavaNextForConditionalGeneration";
@@ -11,6 +11,8 @@ const IDEFICS3_CLASS: &str = "Idefics3ForConditionalGeneration";
 const SMOLVLM_CLASS: &str = "SmolVLMForConditionalGeneration";
 const INTERNVL_CLASS: &str = "InternVLForConditionalGeneration";
 const INTERNVL_CHAT_CLASS: &str = "InternVLChatModel";
+const AYA_VISION_CLASS: &str = "AyaVisionForConditionalGeneration";
+const COHERE2_VISION_CLASS: &str = "Cohere2VisionForConditionalGeneration";
 
 /// The text model of Idefics 3.
 const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm_head" };
@@ -189,4 +191,43 @@ pub(super) const INTERNVL_CHAT: Wrapper = Wrapper {
     unread: &["vision_model", "mlp1"],
     vision: &[VisionFamily::InternVlChat],
     audio: None,
+};
+
+/// Aya Vision.
+pub(super) const AYA_VISION: Wrapper = Wrapper {
+    architecture: AYA_VISION_CLASS,
+    model_type: "aya_vision",
+    models: "Aya Vision",
+    texts: &[
+        TextModel {
+            family: Family { architecture: AYA_VISION_CLASS, ..cohere2::FAMILY },
+            sizes: sizes([256_000, 8_192, 22_528, 40, 64]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: AYA_VISION_CLASS, ..cohere::FAMILY },
+            sizes: sizes([256_000, 8_192, 22_528, 40, 64]),
+            experts: &[],
+        },
+    ],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[VisionFamily::AyaVision],
+    audio: None,
+};
+
+/// Command A Vision.
+pub(super) const COHERE2_VISION: Wrapper = Wrapper {
+    architecture: COHERE2_VISION_CLASS,
+    model_type: "cohere2_vision",
+    models: "Command A Vision",
+    texts: &[TextModel {
+        family: Family { architecture: COHERE2_VISION_CLASS, ..cohere2::FAMILY },
+        sizes: sizes([256_000, 8_192, 22_528, 40, 64]),
+        experts: &[],
+    }],
+    places: &[INSIDE, BESIDE],
+    vision: &[VisionFamily::Cohere2Vision],
+    ..AYA_VISION
 };

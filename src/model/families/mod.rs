@@ -94,6 +94,7 @@ mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod readers;
 mod recurrent_gemma;
 mod seed_oss;
 mod smollm3;

@@ -9,6 +9,7 @@
 mod anyres;
 mod batch;
 mod block;
+mod cohere;
 mod config;
 mod encoder;
 mod glm;
@@ -16,8 +17,10 @@ mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod paddle;
 mod pixels;
 mod pixtral;
+mod pixtral_config;
 mod projector;
 mod qwen;
 mod qwen_config;
@@ -39,7 +42,8 @@ use super::{MediaEncoder, ModelError};
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::ProcessorConfig;
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
-pub(crate) use llava::{PixtralImages, TileImages};
+pub(crate) use llava::TileImages;
+pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
 
 /// The places of the towers of Qwen and GLM.
@@ -87,6 +91,16 @@ pub(crate) enum VisionFamily {
     Glm4v,
     /// That of Llama 4.
     Llama4,
+    /// The tower of GLM-OCR.
+    GlmOcr,
+    /// The tower of Pixtral with the projector of Mistral 3, under names of its own: LightOnOCR.
+    LightOnOcr,
+    /// SigLIP for images of any size: PaddleOCR-VL.
+    PaddleOcr,
+    /// SigLIP with the projector of Aya Vision, over tiles.
+    AyaVision,
+    /// The same of Command A Vision.
+    Cohere2Vision,
 }
 
 impl VisionFamily {
@@ -117,8 +131,12 @@ impl VisionFamily {
     fn model_type(self) -> Option<&'static str> {
         match self {
             Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
-            Self::Siglip | Self::LlavaNextSiglip | Self::Gemma3 => Some("siglip_vision_model"),
-            Self::Pixtral => Some("pixtral"),
+            Self::Siglip
+            | Self::LlavaNextSiglip
+            | Self::Gemma3
+            | Self::AyaVision
+            | Self::Cohere2Vision => Some("siglip_vision_model"),
+            Self::Pixtral | Self::LightOnOcr => Some("pixtral"),
             _ => None,
         }
     }
@@ -146,6 +164,7 @@ enum TowerPlan {
     Qwen(qwen::QwenConfig),
     Glm(glm::GlmConfig),
     Llama4(llama4::Llama4Config),
+    Paddle(paddle::PaddleConfig),
 }
 
 impl VisionPlan {
@@ -204,7 +223,14 @@ impl VisionPlan {
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
-                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual)?), [151_343, 151_344])
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [151_343, 151_344])
+            }
+            VisionFamily::GlmOcr => {
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [59_280, 59_281])
+            }
+            VisionFamily::PaddleOcr => {
+                let config = paddle::PaddleConfig::read(&vision, text.hidden_size)?;
+                axes(TowerPlan::Paddle(config), [100_295, 100_296])
             }
             VisionFamily::Llama4 => Ok(Some(Self {
                 vision_tower: {
@@ -230,7 +256,7 @@ impl VisionPlan {
         let pixels = Pixels::new(&self.scale);
         Ok(match &self.vision_tower {
             TowerPlan::Pixtral(config) => {
-                Arc::new(self.encoder(llava::load_pixtral(loader, config, pixels)?))
+                Arc::new(self.encoder(pixtral_config::load(loader, config, pixels)?))
             }
             TowerPlan::Vit(config) => {
                 Arc::new(self.encoder(llava::load_vit(loader, config, pixels)?))
@@ -241,6 +267,9 @@ impl VisionPlan {
             }
             TowerPlan::Llama4(config) => {
                 Arc::new(self.encoder(llama4::Llama4Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Paddle(config) => {
+                Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))
             }
             TowerPlan::Glm(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
