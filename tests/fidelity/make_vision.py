@@ -4,7 +4,8 @@
     python tests/fidelity/make_vision.py qwen3_vl     # some of them
     python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
     python tests/fidelity/make_vision.py --videos     # only those about videos, of models for them
-    python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3
+    python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3,
+                                                      # and about tiles of LFM2-VL
 
 Each model is a folder with seeded random weights and the config of its image processor, plus
 `golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
@@ -44,6 +45,8 @@ from transformers import (
     InternVLConfig,
     InternVLProcessor,
     InternVLVideoProcessor,
+    Lfm2VlConfig,
+    Lfm2VlProcessor,
     LightOnOcrConfig,
     LightOnOcrProcessor,
     Llama4Config,
@@ -403,6 +406,36 @@ def cohere_vision(config, vision, text, factor, processor, **rest):
     return config, pixels | processor
 
 
+LFM2_TAGS = ["<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", "<image>"]
+LFM2_TAGS += [f"<|img_row_{1 + at // 6}_col_{1 + at % 6}|>" for at in range(36)]
+
+
+def lfm2_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of LFM2-VL's images."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    whole.add_special_tokens(dict(additional_special_tokens=LFM2_TAGS))
+    return whole
+
+
+def lfm2_vl(vision, text, processor, **rest):
+    tower = dict(
+        model_type="siglip2_vision_model", hidden_size=24, intermediate_size=36,
+        num_hidden_layers=2, num_attention_heads=2, patch_size=8, num_patches=9,
+        vision_use_head=False,
+    )
+    config = Lfm2VlConfig(
+        text_config=text_config("lfm2", norm_eps=1e-5, block_auto_adjust_ff_dim=False) | text,
+        vision_config=tower | vision,
+        image_token_id=lfm2_tokenizer().convert_tokens_to_ids("<image>"), **rest,
+    )
+    pixels = dict(
+        image_processor_type="Lfm2VlImageProcessor", encoder_patch_size=8, tile_size=32,
+        min_image_tokens=4, max_image_tokens=12, **UNIT,
+    )
+    return config, pixels | processor
+
+
 GLMS = ("glm4v", "glm4v_moe", "glm_ocr")
 COHERES = ("aya_vision", "cohere2_vision")
 
@@ -620,7 +653,7 @@ def models():
             {}, 80, 16, dict(head_dim=8), tie_word_embeddings=True,
         ),
         "lighton_ocr-mistral3-untied": lambda: lighton_ocr(
-            dict(hidden_act="silu", patch_size=4), 60, 12, dict(head_dim=16, num_hidden_layers=2),
+            dict(hidden_act="silu", patch_size=4), 60, 12, dict(head_dim=8, num_hidden_layers=2),
             spatial_merge_size=3, tie_word_embeddings=False,
         ),
         "paddleocr_vl": lambda: paddleocr_vl(
@@ -668,6 +701,27 @@ def models():
                 patch_size=1, resample=2,
             ),
             alignment_intermediate_size=20, tie_word_embeddings=False,
+        ),
+        "lfm2_vl": lambda: lfm2_vl(
+            {}, dict(num_hidden_layers=4, layer_types=["conv", "full_attention"] * 2),
+            dict(max_pixels_tolerance=4.0), projector_hidden_size=28, tie_word_embeddings=True,
+        ),
+        # Squares of nine patches, positions that shrink, and no thumbnail.
+        "lfm2_vl-wide": lambda: lfm2_vl(
+            dict(
+                num_patches=64, patch_size=4, hidden_act="gelu", num_attention_heads=3,
+                layer_norm_eps=1e-3,
+            ),
+            dict(
+                num_hidden_layers=3, layer_types=["conv", "conv", "full_attention"],
+                num_key_value_heads=1, conv_bias=True, conv_L_cache=4,
+            ),
+            dict(
+                encoder_patch_size=4, downsample_factor=3, tile_size=24, min_image_tokens=2,
+                max_image_tokens=20, use_thumbnail=False, do_image_splitting=False, resample=3,
+            ),
+            downsample_factor=3, projector_use_layernorm=False, projector_bias=False,
+            projector_hidden_act="relu", projector_hidden_size=20, tie_word_embeddings=False,
         ),
         "llama4": lambda: llama4({}, {}),
         "llama4-wide": lambda: llama4(
@@ -724,6 +778,9 @@ def pixels_of(model, processor, image):
     raw = inputs_of(model, processor, [image])
     processor.do_rescale, processor.do_normalize = rescale, normalize
     values = raw["pixel_values"].to(torch.uint8)
+    if "spatial_shapes" in raw:
+        assert len(values) == 1
+        return from_spatial(values[0], raw["spatial_shapes"][0])
     if "image_grid_thw" not in raw:
         return values.reshape(-1, *values.shape[-3:]).permute(0, 2, 3, 1)
     (_, rows, columns), merge = raw["image_grid_thw"][0].tolist(), processor.merge_size
@@ -736,6 +793,15 @@ def pixels_of(model, processor, image):
     )[:, :, :, :, :, 0]
     patches = patches.permute(0, 2, 5, 1, 3, 6, 4)
     return patches.reshape(1, rows * side, columns * side, 3)
+
+
+def from_spatial(patches, shape):
+    """Returns the pixels of SigLIP 2's patches, [1, height, width, 3]."""
+    rows, columns = shape.tolist()
+    side = int((patches.shape[-1] // 3) ** 0.5)
+    patches = patches[: rows * columns].reshape(rows, columns, side, side, 3)
+    patches = patches.permute(0, 2, 1, 3, 4)
+    return patches.reshape(1, rows * side, columns * side, 3).contiguous()
 
 
 def whole_processor(model, processor):
@@ -757,6 +823,8 @@ def whole_processor(model, processor):
             processor, cohere_tokenizer(), tower.patch_size, tower.image_size,
             downsample_factor=config.downsample_factor, chat_template="none",
         )
+    if kind == "lfm2_vl":
+        return Lfm2VlProcessor(processor, lfm2_tokenizer(), chat_template="none")
     if kind == "cohere2_vision":
         return Cohere2VisionProcessor(processor, cohere_tokenizer(), chat_template="none")
     words = tokenizer()
@@ -794,7 +862,8 @@ def tokens_of(whole, image, count, image_token):
     if isinstance(whole, PixtralProcessor):
         kwargs["patch_size"] = whole.patch_size * whole.spatial_merge_size
     inputs = whole.image_processor([image], return_tensors="pt", **kwargs)
-    text = whole.replace_image_token(inputs, 0)
+    marks = dict(use_image_special_tokens=True) if isinstance(whole, Lfm2VlProcessor) else {}
+    text = whole.replace_image_token(inputs, 0, **marks)
     return whole.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
@@ -937,7 +1006,7 @@ def prompt_record(model, processor, images, sizes):
 
 
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
-GREEDY = ("gemma3", "llama4", "lighton_ocr", "paddleocr_vl") + GLMS + COHERES
+GREEDY = ("gemma3", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl") + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -966,11 +1035,13 @@ def record(folder):
     is_llama4 = model.config.model_type == "llama4"
     is_cohere = model.config.model_type in COHERES
     words = gemma_tokenizer() if is_gemma else llama4_tokenizer() if is_llama4 else tokenizer()
-    words = cohere_tokenizer() if is_cohere else words
+    is_lfm2 = model.config.model_type == "lfm2_vl"
+    words = cohere_tokenizer() if is_cohere else lfm2_tokenizer() if is_lfm2 else words
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
     texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
     texts = texts + ["<video>"] if model.config.model_type == "internvl" else texts
     texts = LLAMA4_TAGS if is_llama4 else COHERE_TAGS + TILES if is_cohere else texts
+    texts = LFM2_TAGS if is_lfm2 else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
         whole = whole_processor(model, processor)
@@ -986,6 +1057,68 @@ CROP_MODELS = {
         pan_and_scan_min_ratio_to_activate=2.0,
     ),
 }
+
+
+# The models that cut images into tiles which are encoded apart, and the settings of a request.
+CUT_MODELS = {
+    "lfm2_vl": dict(max_pixels_tolerance=1.0, max_tiles=6),
+    "lfm2_vl-wide": dict(do_image_splitting=True, min_tiles=3, max_pixels_tolerance=0.5),
+}
+
+
+@torch.no_grad()
+def record_cuts(name, kwargs):
+    """Records images in tiles in the form of those with crops."""
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    processor, token, parts, items = whole.image_processor, model.config.image_token_id, [], []
+    settings = dict(kwargs, return_row_col_info=True)
+    inputs_of_sizes = lambda sizes: processor(
+        [Image.fromarray(draw(*size)) for size in sizes], return_tensors="pt", **settings
+    )
+    names = ("pixel_values", "pixel_attention_mask", "spatial_shapes")
+    for size in SIZES:
+        processor.do_rescale = processor.do_normalize = False
+        raw = inputs_of_sizes([size])
+        processor.do_rescale = processor.do_normalize = True
+        inputs, first = inputs_of_sizes([size]), len(parts)
+        for index, shape in enumerate(raw["spatial_shapes"]):
+            pixels = from_spatial(raw["pixel_values"][index].to(torch.uint8), shape)
+            of_part = {name: inputs[name][index : index + 1] for name in names}
+            embeddings, _ = features_of(model, of_part)
+            parts.append(dict(
+                shape=list(pixels.shape), pixels=pixels.numpy().tobytes().hex(),
+                num_embeds=len(embeddings), embeddings=rounded(embeddings), by_layer=[],
+            ))
+        text = whole.replace_image_token(inputs, 0, use_image_special_tokens=True, **settings)
+        items.append(dict(
+            height=size[0], width=size[1], parts=list(range(first, len(parts))),
+            tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
+        ))
+    prompts = []
+    for chosen in ([1], [3, 2, 4]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for index in chosen:
+            after = text(4)
+            tokens += items[index]["tokens"] + after
+            placed += [token] + after
+        ids = torch.tensor([tokens])
+        inputs = inputs_of_sizes([SIZES[index] for index in chosen])
+        inputs = {name: inputs[name] for name in names}
+        logits = logits_of(model, ids, inputs)
+        prompts.append(dict(
+            token_ids=tokens, items=chosen, positions=None, placed_token_ids=placed,
+            images=[part for index in chosen for part in items[index]["parts"]],
+            last_log_probs=rounded(logits[-1].log_softmax(-1)),
+            greedy_token_ids=greedy_tokens(model, ids, inputs),
+        ))
+    golden = dict(kwargs=kwargs, items=items, images=parts, prompts=prompts, joined=[])
+    (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
 
 
 def crop_inputs(whole, sizes, kwargs):
@@ -1395,6 +1528,8 @@ def build(name, config, processor):
         tokenizer().save_pretrained(folder)
     if config.model_type in COHERES:
         cohere_tokenizer().save_pretrained(folder)
+    if config.model_type == "lfm2_vl":
+        lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
@@ -1421,8 +1556,11 @@ def main():
             print(name, flush=True)
         return
     if sys.argv[1:2] == ["--crops"]:
-        for name in sys.argv[2:] or CROP_MODELS:
-            record_crops(name, CROP_MODELS[name])
+        for name in sys.argv[2:] or CROP_MODELS | CUT_MODELS:
+            if name in CUT_MODELS:
+                record_cuts(name, CUT_MODELS[name])
+            else:
+                record_crops(name, CROP_MODELS[name])
             print(name, flush=True)
         return
     known = models()

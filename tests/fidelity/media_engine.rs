@@ -77,7 +77,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let readers = readers.into_iter().chain(["lighton_ocr-mistral3", "paddleocr_vl-bias"]);
     let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
     let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
-    let vision = vision.map(vision::folder);
+    let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide"]).map(vision::folder);
     let hearing =
         ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
     let videos =
@@ -86,7 +86,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
     let of_items = vision.chain(hearing).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
-    let crops = ["gemma3", "gemma3-wide"];
+    let crops = ["gemma3", "gemma3-wide", "lfm2_vl", "lfm2_vl-wide"];
     let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));
     of_items.chain(of_videos).chain(of_crops).collect()
 }

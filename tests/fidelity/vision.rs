@@ -107,6 +107,8 @@ models! {
     aya_vision_one: "aya_vision-one",
     cohere2_vision: "cohere2_vision",
     cohere2_vision_one: "cohere2_vision-one",
+    lfm2_vl: "lfm2_vl",
+    lfm2_vl_wide: "lfm2_vl-wide",
 }
 
 #[test]

@@ -113,6 +113,17 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::InternVl | VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
+        VisionFamily::Lfm2Vl => &[
+            "resample",
+            "do_image_splitting",
+            "min_tiles",
+            "max_tiles",
+            "use_thumbnail",
+            "min_image_tokens",
+            "max_image_tokens",
+            "tile_size",
+            "max_pixels_tolerance",
+        ],
         // As in vLLM.
         VisionFamily::InternVlChat => {
             &["dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch"]

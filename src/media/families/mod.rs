@@ -12,6 +12,7 @@ mod hearing;
 mod idefics3;
 mod internvl;
 mod internvl_video;
+mod lfm2;
 mod llama4;
 mod llava;
 mod llava_next;
@@ -97,6 +98,7 @@ fn of_images(
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
         }
+        VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
         VisionFamily::PaddleOcr => Arc::new(paddle::Paddle::read(outer, processor)?),
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             Arc::new(cohere::Cohere::read(family, outer, processor, &*encode)?)

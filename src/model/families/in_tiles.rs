@@ -3,7 +3,7 @@
 use super::wrappers::{BESIDE, INSIDE, TOWER, sizes};
 use super::{
     Family, TextModel, TextPlace, VisionFamily, WeightNames, Wrapper, cohere, cohere2, gpt_oss,
-    granite, internlm2, llama, mistral, phi3, qwen2, qwen3, qwen3_moe,
+    granite, internlm2, lfm2, llama, mistral, phi3, qwen2, qwen3, qwen3_moe,
 };
 
 const LLAVA_NEXT_CLASS: &str = "LlavaNextForConditionalGeneration";
@@ -12,6 +12,7 @@ const SMOLVLM_CLASS: &str = "SmolVLMForConditionalGeneration";
 const INTERNVL_CLASS: &str = "InternVLForConditionalGeneration";
 const INTERNVL_CHAT_CLASS: &str = "InternVLChatModel";
 const AYA_VISION_CLASS: &str = "AyaVisionForConditionalGeneration";
+const LFM2_VL_CLASS: &str = "Lfm2VlForConditionalGeneration";
 const COHERE2_VISION_CLASS: &str = "Cohere2VisionForConditionalGeneration";
 
 /// The text model of Idefics 3.
@@ -230,4 +231,21 @@ pub(super) const COHERE2_VISION: Wrapper = Wrapper {
     places: &[INSIDE, BESIDE],
     vision: &[VisionFamily::Cohere2Vision],
     ..AYA_VISION
+};
+
+/// LFM2-VL.
+pub(super) const LFM2_VL: Wrapper = Wrapper {
+    architecture: LFM2_VL_CLASS,
+    model_type: "lfm2_vl",
+    models: "LFM2-VL, LFM2.5-VL",
+    texts: &[TextModel {
+        family: Family { architecture: LFM2_VL_CLASS, ..lfm2::FAMILY },
+        sizes: sizes([65_536, 2_560, 12_288, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[INSIDE],
+    unread: TOWER,
+    vision: &[VisionFamily::Lfm2Vl],
+    audio: None,
 };

@@ -349,6 +349,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::INTERNVL_CHAT,
     in_tiles::AYA_VISION,
     in_tiles::COHERE2_VISION,
+    in_tiles::LFM2_VL,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,
     readers::LIGHTON_OCR_WITH_MISTRAL3,

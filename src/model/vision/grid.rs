@@ -103,6 +103,11 @@ impl Grid {
         Self { places, frames, windows, order, size }
     }
 
+    /// Returns the rows and columns of patches in squares.
+    pub(super) fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
     /// Returns the number of patches that are in squares of `merge²`.
     pub(super) fn num_in_squares(&self, merge: usize) -> usize {
         self.order.len() * merge * merge

@@ -103,6 +103,7 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::InternVl | VisionFamily::InternVlChat => 151_667,
         VisionFamily::Llama4 => 200_092,
         VisionFamily::LightOnOcr => 151_655,
+        VisionFamily::Lfm2Vl => 396,
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
         _ => 32_000,
     };

@@ -24,6 +24,8 @@ mod pixtral_config;
 mod projector;
 mod qwen;
 mod qwen_config;
+mod resized;
+mod siglip2;
 mod vit;
 mod vit_names;
 
@@ -45,6 +47,7 @@ pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
+pub(crate) use siglip2::Siglip2Images;
 
 /// The places of the towers of Qwen and GLM.
 const VISUAL: &[&str] = &["model.visual", "visual"];
@@ -101,6 +104,8 @@ pub(crate) enum VisionFamily {
     AyaVision,
     /// The same of Command A Vision.
     Cohere2Vision,
+    /// SigLIP 2 for images of any size: LFM2-VL.
+    Lfm2Vl,
 }
 
 impl VisionFamily {
@@ -137,6 +142,7 @@ impl VisionFamily {
             | Self::AyaVision
             | Self::Cohere2Vision => Some("siglip_vision_model"),
             Self::Pixtral | Self::LightOnOcr => Some("pixtral"),
+            Self::Lfm2Vl => Some("siglip2_vision_model"),
             _ => None,
         }
     }
@@ -165,6 +171,7 @@ enum TowerPlan {
     Glm(glm::GlmConfig),
     Llama4(llama4::Llama4Config),
     Paddle(paddle::PaddleConfig),
+    Siglip2(siglip2::Siglip2Config),
 }
 
 impl VisionPlan {
@@ -241,6 +248,16 @@ impl VisionPlan {
                 position_axes: 1,
                 attends_within_items: false,
             })),
+            VisionFamily::Lfm2Vl => Ok(Some(Self {
+                vision_tower: {
+                    let width = text.hidden_size;
+                    TowerPlan::Siglip2(siglip2::Siglip2Config::read(outer, &vision, width)?)
+                },
+                scale: processor.scale(config::UNIT_SCALE)?,
+                placeholders: vec![llava::placeholder(outer, family)?],
+                position_axes: 1,
+                attends_within_items: false,
+            })),
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
     }
@@ -267,6 +284,9 @@ impl VisionPlan {
             }
             TowerPlan::Llama4(config) => {
                 Arc::new(self.encoder(llama4::Llama4Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Siglip2(config) => {
+                Arc::new(self.encoder(siglip2::Siglip2Tower::load(loader, config, pixels)?))
             }
             TowerPlan::Paddle(config) => {
                 Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))

@@ -111,6 +111,30 @@ fn clients_may_ask_for_smaller_pages() {
 }
 
 #[test]
+fn clients_may_ask_for_tiles_of_lfm2() {
+    let model = models().into_iter().find(|model| model.ends_with("lfm2_vl-wide")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let tensors = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(tensors(json!({})), Ok(1));
+    // Four tiles, a smaller form of the image, and the number of tiles.
+    let tiles = json!({
+        "do_image_splitting": true, "max_pixels_tolerance": 1.0, "min_tiles": 4, "max_tiles": 4,
+        "use_thumbnail": true,
+    });
+    assert_eq!(tensors(tiles), Ok(6));
+    for kwargs in [
+        json!({ "do_image_splitting": true, "min_tiles": 5, "max_tiles": 4 }),
+        json!({ "do_image_splitting": true, "tile_size": 25 }),
+        json!({ "max_image_tokens": 21 }),
+    ] {
+        assert!(tensors(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+}
+
+#[test]
 fn a_page_without_a_square_is_refused() {
     let model = models().into_iter().find(|model| model.ends_with("lighton_ocr-rest")).unwrap();
     let processor = Golden::read(&model).processor(&model);
