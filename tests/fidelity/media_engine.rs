@@ -75,6 +75,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let chats = ["internvl_chat", "internvl_chat-internlm2", "internvl_chat-phi3"];
     let readers = ["glm_ocr", "glm_ocr-tied", "lighton_ocr", "lighton_ocr-rest", "paddleocr_vl"];
     let readers = readers.into_iter().chain(["lighton_ocr-mistral3", "paddleocr_vl-bias"]);
+    let readers = readers.chain(["lighton_ocr-mistral3-untied"]);
     let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
     let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
     let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide"]).map(vision::folder);
