@@ -92,7 +92,12 @@ fn scheduler_config(
         encoder_budget: encoder_cache_size(config, info),
         encoder_cache_size: encoder_cache_size(config, info),
         disable_chunked_mm_input: defaults.disable_chunked_mm_input,
-        largest_whole_item: if info.attends_within_items { info.max_item_embeds } else { 0 },
+        largest_whole_item: match (info.attends_within_prompts, info.attends_within_items) {
+            // A prompt that is longer than a step is refused.
+            (true, _) => config.max_num_batched_tokens,
+            (false, true) => info.max_item_embeds,
+            (false, false) => 0,
+        },
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
         max_loras: config.max_loras,
         num_lookahead_tokens: match has_guesses(&info.kv_spec, device) {
@@ -164,6 +169,7 @@ mod tests {
             heads: Default::default(),
             max_item_embeds: 0,
             attends_within_items: false,
+            attends_within_prompts: false,
             short_context: None,
         }
     }

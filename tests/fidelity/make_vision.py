@@ -55,6 +55,7 @@ from transformers import (
     LlavaNextConfig,
     Mistral3Config,
     PaddleOCRVLConfig,
+    PaliGemmaConfig,
     PixtralProcessor,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
@@ -406,6 +407,30 @@ def cohere_vision(config, vision, text, factor, processor, **rest):
     return config, pixels | processor
 
 
+def pali_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of PaliGemma's images and beginnings."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    whole.add_special_tokens(dict(additional_special_tokens=["<image>", "<bos>"]))
+    whole.add_tokens(["\n"])
+    return whole
+
+
+def paligemma(vision, text, processor):
+    tower = dict(model_type="siglip_vision_model", vision_use_head=False)
+    vision, text = clip(**tower | vision), text_config(**text)
+    config = PaliGemmaConfig(
+        text_config=text, vision_config=vision, projection_dim=text["hidden_size"],
+        image_token_index=pali_tokenizer().convert_tokens_to_ids("<image>"),
+    )
+    side = vision["image_size"]
+    pixels = dict(
+        image_processor_type="SiglipImageProcessor", size=dict(height=side, width=side),
+        image_seq_length=(side // vision["patch_size"]) ** 2, resample=3, **UNIT,
+    )
+    return config, pixels | processor
+
+
 LFM2_TAGS = ["<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", "<image>"]
 LFM2_TAGS += [f"<|img_row_{1 + at // 6}_col_{1 + at % 6}|>" for at in range(36)]
 
@@ -702,6 +727,21 @@ def models():
             ),
             alignment_intermediate_size=20, tie_word_embeddings=False,
         ),
+        "paligemma": lambda: paligemma(
+            dict(patch_size=14), dict(model_type="gemma", head_dim=8), {},
+        ),
+        # Layers with a window, and caps of scores and logits.
+        "paligemma-two": lambda: paligemma(
+            dict(
+                image_size=40, patch_size=10, num_attention_heads=3, hidden_act="gelu",
+                layer_norm_eps=1e-3,
+            ),
+            dict(
+                model_type="gemma2", head_dim=12, num_key_value_heads=1, query_pre_attn_scalar=24,
+                sliding_window=128, num_hidden_layers=2,
+            ),
+            dict(resample=2),
+        ),
         "lfm2_vl": lambda: lfm2_vl(
             {}, dict(num_hidden_layers=4, layer_types=["conv", "full_attention"] * 2),
             dict(max_pixels_tolerance=4.0), projector_hidden_size=28, tie_word_embeddings=True,
@@ -952,7 +992,9 @@ def greedy_tokens(model, ids, inputs, count=12):
         for name in ("token_type_ids", "mm_token_type_ids"):
             if name in inputs:
                 missing = ids.shape[1] - inputs[name].shape[1]
-                inputs[name] = torch.nn.functional.pad(inputs[name], (0, missing))
+                # The tokens of an answer are no prefix.
+                kind = int(model.config.model_type == "paligemma")
+                inputs[name] = torch.nn.functional.pad(inputs[name], (0, missing), value=kind)
         row = logits_of(model, ids, inputs)[-1].log_softmax(-1)
         first, second = row.topk(2).values.tolist()
         assert first - second > 1e-3, "two tokens are nearly equal"
@@ -969,6 +1011,14 @@ def placed_token(config):
     return getattr(config, "boi_token_index", config.image_token_id)
 
 
+def with_marks(tokens, image_token):
+    """Returns a prompt of PaliGemma with its beginning behind the last image, and its end."""
+    words = pali_tokenizer()
+    last = len(tokens) - tokens[::-1].index(image_token)
+    begin, end = words.convert_tokens_to_ids(["<bos>", "\n"])
+    return tokens[:last] + [begin] + tokens[last:] + [end]
+
+
 def prompt_record(model, processor, images, sizes):
     """Runs a prompt of text with the images of these indices in it."""
     config, generator = model.config, torch.Generator().manual_seed(len(sizes))
@@ -980,6 +1030,8 @@ def prompt_record(model, processor, images, sizes):
         after = text(4)
         tokens += images[index]["tokens"] + after
         placed += [placed_token(config)] + after
+    if config.model_type == "paligemma" and sizes:
+        tokens = with_marks(tokens, config.image_token_id)
     ids = torch.tensor([tokens])
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
@@ -996,6 +1048,8 @@ def prompt_record(model, processor, images, sizes):
     greedy = {}
     if config.model_type == "gemma3":
         inputs["token_type_ids"] = (ids == config.image_token_id).int()
+    if config.model_type == "paligemma" and sizes:
+        inputs["token_type_ids"] = torch.zeros_like(ids)
     if config.model_type in GREEDY:
         greedy = dict(placed_token_ids=placed, greedy_token_ids=greedy_tokens(model, ids, inputs))
     logits = logits_of(model, ids, inputs)
@@ -1006,7 +1060,7 @@ def prompt_record(model, processor, images, sizes):
 
 
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
-GREEDY = ("gemma3", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl") + GLMS + COHERES
+GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl") + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1036,12 +1090,14 @@ def record(folder):
     is_cohere = model.config.model_type in COHERES
     words = gemma_tokenizer() if is_gemma else llama4_tokenizer() if is_llama4 else tokenizer()
     is_lfm2 = model.config.model_type == "lfm2_vl"
+    is_pali = model.config.model_type == "paligemma"
     words = cohere_tokenizer() if is_cohere else lfm2_tokenizer() if is_lfm2 else words
+    words = pali_tokenizer() if is_pali else words
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
     texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
     texts = texts + ["<video>"] if model.config.model_type == "internvl" else texts
     texts = LLAMA4_TAGS if is_llama4 else COHERE_TAGS + TILES if is_cohere else texts
-    texts = LFM2_TAGS if is_lfm2 else texts
+    texts = LFM2_TAGS if is_lfm2 else ["<bos>", "\n"] if is_pali else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
         whole = whole_processor(model, processor)
@@ -1528,6 +1584,8 @@ def build(name, config, processor):
         tokenizer().save_pretrained(folder)
     if config.model_type in COHERES:
         cohere_tokenizer().save_pretrained(folder)
+    if config.model_type == "paligemma":
+        pali_tokenizer().save_pretrained(folder)
     if config.model_type == "lfm2_vl":
         lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":

@@ -285,6 +285,38 @@ async fn answers_outlive_the_actors_on_their_way() {
     }
 }
 
+/// All tokens of their prompts attend to each other, so a step computes a whole prompt. A hit may
+/// end within it, if the whole prompt is the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_that_attend_to_themselves() {
+    for name in ["paligemma", "paligemma-two"] {
+        let model = vision::folder(name);
+        let golden = Golden::read(&model, "golden.json");
+        for max_num_batched_tokens in [65, 2048] {
+            let config = EngineConfig { max_num_batched_tokens, ..config(&model) };
+            let prompts: Vec<&Recorded> = golden.prompts.iter().cycle().take(8).collect();
+            let requests = prompts.iter().map(|prompt| golden.request(prompt)).collect();
+            let (outputs, _) = engine::run(config, requests).await;
+            for (prompt, output) in prompts.iter().zip(&outputs) {
+                let what = (name, max_num_batched_tokens, &prompt.images);
+                assert_eq!(output.tokens, prompt.greedy_token_ids, "{what:?}");
+            }
+        }
+        // Those that only begin alike share nothing.
+        let engine = Engine::spawn(config(&model), |_| ()).await.unwrap();
+        let prompt = &golden.prompts[3];
+        let tokens = [&*prompt.placed_token_ids, &[5, 6, 7]].concat();
+        let longer = RawRequest { prompt: Prompt::Tokens(tokens), ..golden.request(prompt) };
+        alone(&engine, longer).await;
+        let other = alone(&engine, golden.request(prompt)).await;
+        assert_eq!((other.num_cached_tokens, &other.tokens), (0, &prompt.greedy_token_ids));
+        let same = alone(&engine, golden.request(prompt)).await;
+        assert!(same.num_cached_tokens > 0, "{name}");
+        assert_eq!(same.tokens, prompt.greedy_token_ids, "{name}");
+        engine.shutdown().await;
+    }
+}
+
 /// The steps of a model whose images are computed whole have room for one.
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_without_room_for_an_image_are_refused() {

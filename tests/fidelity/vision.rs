@@ -109,6 +109,8 @@ models! {
     cohere2_vision_one: "cohere2_vision-one",
     lfm2_vl: "lfm2_vl",
     lfm2_vl_wide: "lfm2_vl-wide",
+    paligemma: "paligemma",
+    paligemma_two: "paligemma-two",
 }
 
 #[test]
@@ -305,9 +307,13 @@ fn last_logits(
     logits
 }
 
-/// Returns the number of tokens that each one sees, if those of an image see each other.
+/// Returns the number of tokens that each one sees, if those of an image or of a prompt see each
+/// other.
 fn visible_ends(model: &Model, tokens: &[u32]) -> Vec<u32> {
     let media = model.media.as_ref().unwrap();
+    if media.attends_within_prompts() && tokens.iter().any(|token| media.is_placeholder(*token)) {
+        return vec![tokens.len() as u32; tokens.len()];
+    }
     let mut ends: Vec<u32> = Vec::new();
     while media.attends_within_items() && ends.len() < tokens.len() {
         let run = tokens[ends.len()..].iter().take_while(|token| media.is_placeholder(**token));

@@ -17,6 +17,7 @@ mod llama4;
 mod llava;
 mod llava_next;
 mod paddle;
+mod paligemma;
 mod pan_and_scan;
 mod pixtral;
 mod qwen;
@@ -99,6 +100,9 @@ fn of_images(
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
         }
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
+        VisionFamily::PaliGemma => {
+            Arc::new(paligemma::PaliGemma::read(outer, processor, &*encode)?)
+        }
         VisionFamily::PaddleOcr => Arc::new(paddle::Paddle::read(outer, processor)?),
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             Arc::new(cohere::Cohere::read(family, outer, processor, &*encode)?)

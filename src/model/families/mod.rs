@@ -83,6 +83,7 @@ mod olmo2;
 mod olmo3;
 mod olmoe;
 mod opt;
+mod paligemma;
 mod persimmon;
 mod phi;
 mod phi3;

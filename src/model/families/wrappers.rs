@@ -9,8 +9,8 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
-    in_tiles, llama, llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-    qwen3_moe, readers,
+    in_tiles, llama, llama4, ministral3, mistral, paligemma, qwen2, qwen2_moe, qwen3, qwen3_5,
+    qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -350,6 +350,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::AYA_VISION,
     in_tiles::COHERE2_VISION,
     in_tiles::LFM2_VL,
+    paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,
     readers::LIGHTON_OCR_WITH_MISTRAL3,

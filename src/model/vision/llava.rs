@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::block::{BlockConfig, HeadNorms};
 use super::cohere;
 use super::config::{CLIP_SCALE, IMAGENET_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
+use super::encoder::ItemAttention;
 use super::internvl_chat;
 use super::llama4::Llama4Config;
 use super::pixels::{PatchSize, Pixels};
@@ -81,14 +82,21 @@ pub(super) fn read(
         scale: processor.scale(scale(family))?,
         placeholders: vec![placeholder(outer, family)?],
         position_axes: 1,
-        attends_within_items: family == VisionFamily::Gemma3,
+        attention: match family {
+            VisionFamily::Gemma3 => ItemAttention::WithinItems,
+            VisionFamily::PaliGemma => ItemAttention::WithinPrompts,
+            _ => ItemAttention::None,
+        },
     })
 }
 
 /// Returns the numbers of pixels in the class of a tower's image processor.
 fn scale(family: VisionFamily) -> PixelScale {
     match family {
-        VisionFamily::Siglip | VisionFamily::Gemma3 | VisionFamily::Idefics3 => UNIT_SCALE,
+        VisionFamily::Siglip
+        | VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::PaliGemma => UNIT_SCALE,
         VisionFamily::InternVlChat => IMAGENET_SCALE,
         _ => CLIP_SCALE,
     }
@@ -104,6 +112,7 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::Llama4 => 200_092,
         VisionFamily::LightOnOcr => 151_655,
         VisionFamily::Lfm2Vl => 396,
+        VisionFamily::PaliGemma => 256_000,
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
         _ => 32_000,
     };
@@ -158,9 +167,10 @@ fn vit(
     }
     let num_layers = vision.size("num_hidden_layers")?.unwrap_or(num_layers);
     let feature_layers = match family {
-        VisionFamily::Gemma3 | VisionFamily::Idefics3 | VisionFamily::Cohere2Vision => {
-            vec![num_layers]
-        }
+        VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::Cohere2Vision
+        | VisionFamily::PaliGemma => vec![num_layers],
         VisionFamily::AyaVision => cohere::feature_layer(outer, num_layers)?,
         VisionFamily::InternVl | VisionFamily::InternVlChat => {
             feature_layers(outer, num_layers, -1)?
@@ -170,7 +180,10 @@ fn vit(
     let last_norm = NormConfig { kind: NormKind::Layer { has_bias: true }, ..block.norm };
     let is_pooled = family != VisionFamily::InternVl || vision.flag_or("use_mean_pooling", true)?;
     let has_last_norm = match family {
-        VisionFamily::Gemma3 | VisionFamily::Idefics3 | VisionFamily::Cohere2Vision => true,
+        VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::Cohere2Vision
+        | VisionFamily::PaliGemma => true,
         _ => !is_pooled && feature_layers.contains(&num_layers),
     };
     Ok(VitConfig {
@@ -286,6 +299,7 @@ fn projector(
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             cohere::projector(outer, plain, family)?
         }
+        VisionFamily::PaliGemma => ProjectorConfig { layers: &["linear"], ..plain },
         _ => {
             ProjectorConfig { has_bias: outer.flag_or("multimodal_projector_bias", true)?, ..plain }
         }
@@ -329,7 +343,11 @@ fn drops_first(
     family: VisionFamily,
 ) -> Result<bool, ConfigError> {
     const STRATEGY: &str = "vision_feature_select_strategy";
-    if let VisionFamily::Gemma3 | VisionFamily::Idefics3 | VisionFamily::Cohere2Vision = family {
+    if let VisionFamily::Gemma3
+    | VisionFamily::Idefics3
+    | VisionFamily::Cohere2Vision
+    | VisionFamily::PaliGemma = family
+    {
         return Ok(false);
     }
     if family == VisionFamily::AyaVision {

@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::config::PixelScale;
-use self::encoder::VisionEncoder;
+use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
 use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
 use super::families::WRAPPERS;
@@ -106,6 +106,8 @@ pub(crate) enum VisionFamily {
     Cohere2Vision,
     /// SigLIP 2 for images of any size: LFM2-VL.
     Lfm2Vl,
+    /// SigLIP with the projector of PaliGemma.
+    PaliGemma,
 }
 
 impl VisionFamily {
@@ -139,6 +141,7 @@ impl VisionFamily {
             Self::Siglip
             | Self::LlavaNextSiglip
             | Self::Gemma3
+            | Self::PaliGemma
             | Self::AyaVision
             | Self::Cohere2Vision => Some("siglip_vision_model"),
             Self::Pixtral | Self::LightOnOcr => Some("pixtral"),
@@ -160,7 +163,7 @@ pub(super) struct VisionPlan {
     scale: PixelScale,
     placeholders: Vec<u32>,
     position_axes: usize,
-    attends_within_items: bool,
+    attention: ItemAttention,
 }
 
 #[derive(Debug, Clone)]
@@ -219,7 +222,7 @@ impl VisionPlan {
                     token("video_token_id", tokens[1])?,
                 ],
                 position_axes: 3,
-                attends_within_items: false,
+                attention: ItemAttention::None,
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
@@ -246,7 +249,7 @@ impl VisionPlan {
                 scale: processor.scale(LLAMA4_SCALE)?,
                 placeholders: vec![llava::placeholder(outer, family)?],
                 position_axes: 1,
-                attends_within_items: false,
+                attention: ItemAttention::None,
             })),
             VisionFamily::Lfm2Vl => Ok(Some(Self {
                 vision_tower: {
@@ -256,7 +259,7 @@ impl VisionPlan {
                 scale: processor.scale(config::UNIT_SCALE)?,
                 placeholders: vec![llava::placeholder(outer, family)?],
                 position_axes: 1,
-                attends_within_items: false,
+                attention: ItemAttention::None,
             })),
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
@@ -304,7 +307,7 @@ impl VisionPlan {
             vision_tower,
             placeholders: self.placeholders.clone(),
             position_axes: self.position_axes,
-            attends_within_items: self.attends_within_items,
+            attention: self.attention,
         }
     }
 }
