@@ -46,7 +46,8 @@ impl EmbedsLayout {
                 | VisionFamily::LlavaNextSiglip
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
-                | VisionFamily::LightOnOcr,
+                | VisionFamily::LightOnOcr
+                | VisionFamily::PaliGemma,
             ) => plain,
             Some(
                 VisionFamily::Qwen2Vl
