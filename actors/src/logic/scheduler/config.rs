@@ -159,11 +159,11 @@ impl SchedulerConfig {
     /// [`RequestError::InvalidParameter`] the tokens.
     pub fn check_encodable(&self, items: &[MultimodalFeature]) -> Result<(), RequestError> {
         let longest = items.iter().map(|item| item.length).max().unwrap_or_default();
-        if self.largest_whole_item > 0 && longest > self.max_num_batched_tokens {
+        if self.largest_whole_item > 0 && longest > self.largest_whole_item {
             let accepted = format!(
-                "at most {} tokens (max_num_batched_tokens), because a step computes all tokens \
-                 that attend to each other",
-                self.max_num_batched_tokens
+                "at most {} tokens, because they attend to each other: max_num_batched_tokens, or \
+                 the sliding window of the model",
+                self.largest_whole_item
             );
             return Err(RequestError::invalid("prompt", format!("{longest} tokens"), accepted));
         }
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(config.most_embeds_at_once(&[item(0, 3), item(5, 3)]), 3);
         assert!(config.check_encodable(&[item(0, 16)]).is_ok());
         let why = config.check_encodable(&[item(0, 17)]).unwrap_err().to_string();
-        assert!(why.contains("at most 16 tokens (max_num_batched_tokens)"), "{why}");
+        assert!(why.contains("at most 16 tokens, because they attend to each other"), "{why}");
     }
 
     #[test]
