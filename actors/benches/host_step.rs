@@ -117,6 +117,7 @@ async fn system(num_requests: usize, async_scheduling: bool, gaps: &Arc<Gaps>) -
         heads: Default::default(),
         max_item_embeds: 0,
         attends_within_items: false,
+        attends_within_prompts: false,
         short_context: None,
     };
     let model = RemoteModel { info, num_requests, gaps: Arc::clone(gaps) };

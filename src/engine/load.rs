@@ -275,6 +275,9 @@ impl<'a> Start<'a> {
                 attends_within_items: {
                     model.media.as_ref().is_some_and(|media| media.attends_within_items())
                 },
+                attends_within_prompts: {
+                    model.media.as_ref().is_some_and(|media| media.attends_within_prompts())
+                },
             },
             root: config.model_root(),
             architecture: model.architecture.clone(),

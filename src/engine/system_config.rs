@@ -9,6 +9,7 @@ use playhouse_actors::{
     logic::{
         admission::{AdmissionLimits, Quota},
         encoder_cache::encoder_budget,
+        kv_cache::KvKind,
         recovery::restart::Intensity,
         scheduler::SchedulerConfig,
     },
@@ -92,7 +93,7 @@ fn scheduler_config(
         encoder_budget: encoder_cache_size(config, info),
         encoder_cache_size: encoder_cache_size(config, info),
         disable_chunked_mm_input: defaults.disable_chunked_mm_input,
-        largest_whole_item: if info.attends_within_items { info.max_item_embeds } else { 0 },
+        largest_whole_item: largest_whole_item(config, info),
         async_scheduling: config.async_scheduling.unwrap_or(device != DeviceKind::Cpu),
         max_loras: config.max_loras,
         num_lookahead_tokens: match has_guesses(&info.kv_spec, device) {
@@ -111,6 +112,21 @@ fn encoder_cache_size(config: &EngineConfig, info: &ModelInfo) -> usize {
     match info.max_item_embeds {
         0 => 0,
         largest => encoder_budget(config.max_num_batched_tokens, largest),
+    }
+}
+
+/// Returns the most tokens that attend to each other: those of an image, or those of a prompt. A
+/// step has room for such a prompt, and so have the windows of all layers: transformers does not
+/// apply them within it (HF `create_sliding_window_causal_mask`).
+fn largest_whole_item(config: &EngineConfig, info: &ModelInfo) -> usize {
+    let windows = info.kv_spec.groups.iter().filter_map(|group| match group.kind {
+        KvKind::Sliding { window } => Some(window),
+        _ => None,
+    });
+    match (info.attends_within_prompts, info.attends_within_items) {
+        (true, _) => windows.fold(config.max_num_batched_tokens, usize::min),
+        (false, true) => info.max_item_embeds,
+        (false, false) => 0,
     }
 }
 
@@ -164,8 +180,23 @@ mod tests {
             heads: Default::default(),
             max_item_embeds: 0,
             attends_within_items: false,
+            attends_within_prompts: false,
             short_context: None,
         }
+    }
+
+    #[test]
+    fn a_prompt_that_attends_to_itself_fits_a_step_and_a_window() {
+        let config = EngineConfig { max_num_batched_tokens: 100, ..EngineConfig::new("model") };
+        let whole = |info: &ModelInfo| {
+            system_config(&config, info, DeviceKind::Cpu, &[]).scheduler.largest_whole_item
+        };
+        let mut info = ModelInfo { attends_within_items: true, max_item_embeds: 9, ..info() };
+        assert_eq!(whole(&info), 9);
+        info.attends_within_prompts = true;
+        assert_eq!(whole(&info), 100);
+        info.kv_spec.groups[0].kind = KvKind::Sliding { window: 64 };
+        assert_eq!(whole(&info), 64);
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn each_of_256_requests_gets_its_token_in_every_step() {
         heads: Default::default(),
         max_item_embeds: 0,
         attends_within_items: false,
+        attends_within_prompts: false,
         short_context: None,
     };
     let dtype = model.dtype;

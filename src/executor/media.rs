@@ -91,13 +91,12 @@ impl SequenceMedia {
         step.attended.push(attended);
     }
 
-    /// Appends the number of tokens that each of these tokens sees, in a model whose images' tokens
-    /// attend to each other: HF `get_block_sequence_ids_for_mask` of Gemma 3. Returns whether one
-    /// sees a token after it.
+    /// Appends the number of tokens that each of these tokens sees, in a model in which the tokens
+    /// from an item's first to its last attend to each other: HF `get_block_sequence_ids_for_mask`
+    /// of Gemma 3. Returns whether one sees a token after it.
     fn append_ends(
         request: &EngineRequest,
         tokens: Range<usize>,
-        encoder: &dyn MediaEncoder,
         ends: &mut Vec<u32>,
     ) -> Result<bool, ExecuteError> {
         let first = ends.len();
@@ -110,10 +109,13 @@ impl SequenceMedia {
                 let why = format!("request {request}: its tokens to {end} cut an image");
                 return Err(ExecuteError::InvalidStep(why));
             }
-            for (start, len, _) in runs(item, &request.prompt_token_ids, &tokens, encoder) {
-                let at = first + start - tokens.start;
-                ends[at..at + len].fill((start + len) as u32);
-                sees_more |= len > 1;
+            let end = item.offset + item.length;
+            let (from, to) = (item.offset.max(tokens.start), end.min(tokens.end));
+            if from < to {
+                let seen = &mut ends[first + from - tokens.start..first + to - tokens.start];
+                // An item that spans the prompt has others within.
+                seen.iter_mut().for_each(|seen| *seen = (*seen).max(end as u32));
+                sees_more |= to - from > 1;
             }
         }
         Ok(sees_more)
@@ -162,12 +164,8 @@ impl PersistentBatch {
             sequence.media.append_axes(tokens.clone(), axes);
             has_axes |= sequence.media.has_axes();
             if encoder.attends_within_items() {
-                sees_more |= SequenceMedia::append_ends(
-                    &sequence.request,
-                    tokens.clone(),
-                    encoder,
-                    &mut ends,
-                )?;
+                sees_more |=
+                    SequenceMedia::append_ends(&sequence.request, tokens.clone(), &mut ends)?;
             }
             row += tokens.len();
         }
@@ -334,7 +332,7 @@ mod tests {
         let request = request(&prompt, &[(1, 3, [1, 1, 3]), (5, 2, [1, 1, 2])]);
         let of = |tokens: Range<usize>| {
             let mut ends = vec![9];
-            let more = SequenceMedia::append_ends(&request, tokens, &Encoder, &mut ends);
+            let more = SequenceMedia::append_ends(&request, tokens, &mut ends);
             more.map(|more| (more, ends))
         };
         assert_eq!(of(0..8), Ok((true, vec![9, 1, 4, 4, 4, 5, 7, 7, 8])));
@@ -342,6 +340,20 @@ mod tests {
         assert_eq!(of(2..4), Ok((true, vec![9, 4, 4])));
         assert_eq!(of(4..5), Ok((false, vec![9, 5])));
         assert!(of(0..2).is_err() && of(4..6).is_err());
+    }
+
+    #[test]
+    fn the_tokens_of_a_prompt_that_an_image_spans_see_all_of_it() {
+        let prompt = [1, IMAGE, IMAGE, 7, IMAGE, 2];
+        let request = request(&prompt, &[(0, 6, [1, 1, 2]), (4, 1, [1, 1, 1])]);
+        let of = |tokens: Range<usize>| {
+            let mut ends = Vec::new();
+            SequenceMedia::append_ends(&request, tokens, &mut ends).map(|more| (more, ends))
+        };
+        assert_eq!(of(0..6), Ok((true, vec![6; 6])));
+        assert_eq!(of(0..8), Ok((true, vec![6, 6, 6, 6, 6, 6, 7, 8])));
+        assert_eq!(of(6..8), Ok((false, vec![7, 8])));
+        assert!(of(0..5).is_err());
     }
 
     #[test]

@@ -57,6 +57,7 @@ fn factory(device: &ComputeDevice, step_graph_bytes: u64) -> RunnerFactory {
         heads: Default::default(),
         max_item_embeds: 0,
         attends_within_items: false,
+        attends_within_prompts: false,
         short_context: None,
     };
     let kv_settings = KvSettings { dtype: model.dtype.into(), device, step_graph_bytes };

@@ -83,6 +83,7 @@ impl TestRunners {
             heads: Default::default(),
             max_item_embeds: 0,
             attends_within_items: false,
+            attends_within_prompts: false,
             short_context: None,
         };
         let (dtype, prank) = (model.dtype.into(), Arc::default());

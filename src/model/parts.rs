@@ -116,6 +116,12 @@ pub trait MediaEncoder: Send + Sync {
         false
     }
 
+    /// Returns whether all tokens of a prompt with an item attend to each other (PaliGemma). The
+    /// first item of the prompt then spans it.
+    fn attends_within_prompts(&self) -> bool {
+        false
+    }
+
     /// Returns whether a token of a prompt is the place of an embedding.
     fn is_placeholder(&self, token_id: u32) -> bool;
 

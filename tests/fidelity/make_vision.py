@@ -4,7 +4,8 @@
     python tests/fidelity/make_vision.py qwen3_vl     # some of them
     python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
     python tests/fidelity/make_vision.py --videos     # only those about videos, of models for them
-    python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3
+    python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3,
+                                                      # and about tiles of LFM2-VL
 
 Each model is a folder with seeded random weights and the config of its image processor, plus
 `golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
@@ -26,6 +27,10 @@ import torch
 from PIL import Image
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextToText
 from transformers import (
+    AyaVisionConfig,
+    AyaVisionProcessor,
+    Cohere2VisionConfig,
+    Cohere2VisionProcessor,
     Gemma3Config,
     Gemma3Processor,
     Glm4vConfig,
@@ -34,16 +39,23 @@ from transformers import (
     Glm4vVideoProcessor,
     Glm46VProcessor,
     Glm46VVideoProcessor,
+    GlmOcrConfig,
     Idefics3Config,
     Idefics3Processor,
     InternVLConfig,
     InternVLProcessor,
     InternVLVideoProcessor,
+    Lfm2VlConfig,
+    Lfm2VlProcessor,
+    LightOnOcrConfig,
+    LightOnOcrProcessor,
     Llama4Config,
     Llama4Processor,
     LlavaConfig,
     LlavaNextConfig,
     Mistral3Config,
+    PaddleOCRVLConfig,
+    PaliGemmaConfig,
     PixtralProcessor,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
@@ -73,9 +85,10 @@ UNIT = dict(image_mean=[0.5] * 3, image_std=[0.5] * 3)
 
 
 def sizes_of(model):
-    """Returns the sizes of images. HF `Mistral3Model` fails at images of one embedding."""
-    is_mistral3 = model.config.model_type == "mistral3"
-    return [(5, 27) if is_mistral3 and size == (5, 7) else size for size in SIZES]
+    """Returns the sizes of images. HF `Mistral3Model` fails at images of one embedding, and
+    `LightOnOcrModel` at those of none."""
+    small = dict(mistral3=(5, 27), lighton_ocr=(13, 27)).get(model.config.model_type, (5, 7))
+    return [small if size == (5, 7) else size for size in SIZES]
 
 
 def draw(height, width):
@@ -328,7 +341,128 @@ def llama4(visual, processor, **text):
     return config, pixels | processor
 
 
-GLMS = ("glm4v", "glm4v_moe")
+def lighton_ocr(vision, longest, patch_size, text, **rest):
+    """Returns a model of LightOnOCR. Its image processor has a multiple of the tower's patches."""
+    config = LightOnOcrConfig(
+        text_config=text_config("qwen3", **text), vision_config=pixtral_tower(**vision),
+        image_token_id=IMAGE_TOKEN, **rest,
+    )
+    return config, pixtral_processor(longest, patch_size)
+
+
+def paddleocr_vl(vision, text, processor, **rest):
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
+        image_size=48, patch_size=8,
+    )
+    text = {"num_hidden_layers": 3, "head_dim": 8} | text
+    config = PaddleOCRVLConfig(
+        text_config=text_config("paddleocr_vl_text", **text), vision_config=tower | vision,
+        image_token_id=508, video_token_id=509, vision_start_token_id=510,
+        vision_end_token_id=511, **rest,
+    )
+    pixels = dict(
+        image_processor_type="PaddleOCRVLImageProcessor", patch_size=8, merge_size=2,
+        temporal_patch_size=1, size=dict(shortest_edge=1024, longest_edge=16 * 16 * 14), **UNIT,
+    )
+    return config, pixels | processor
+
+
+def cohere_text(**changes):
+    """Text models keep `logit_scale` at 1: transformers' multimodal classes have an output layer of
+    their own, which does not know the field. vLLM applies it, and so does Playhouse."""
+    return text_config("cohere2", logit_scale=1.0, head_dim=8, sliding_window=16) | changes
+
+
+# The tokens of Cohere's images, and of the text between the tiles of Aya Vision.
+COHERE_TAGS = ["<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>"]
+COHERE_TAGS += ["<|IMG_LINE_BREAK|>"]
+TILES = [f"TILE_{at}" for at in range(1, 10)] + ["TILE_GLOBAL"]
+
+
+def cohere_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of Cohere's images."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(
+        tokenizer_object=getattr(trained, "backend_tokenizer", trained),
+        extra_special_tokens=dict(
+            boi_token="<|START_OF_IMG|>", eoi_token="<|END_OF_IMG|>",
+            image_token="<|IMG_PATCH|>", img_line_break_token="<|IMG_LINE_BREAK|>",
+        ),
+    )
+    whole.add_special_tokens(dict(additional_special_tokens=COHERE_TAGS[:1]))
+    return whole
+
+
+def cohere_vision(config, vision, text, factor, processor, **rest):
+    tower = dict(model_type="siglip_vision_model", vision_use_head=False)
+    vision = clip(**tower | vision)
+    token = cohere_tokenizer().convert_tokens_to_ids("<|IMG_PATCH|>")
+    name = "image_token_index" if config is AyaVisionConfig else "image_token_id"
+    config = config(
+        text_config=text, vision_config=vision, downsample_factor=factor, **{name: token}, **rest,
+    )
+    side = vision["image_size"]
+    pixels = dict(size=dict(height=side, width=side), **UNIT)
+    return config, pixels | processor
+
+
+def pali_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of PaliGemma's images and beginnings."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    whole.add_special_tokens(dict(additional_special_tokens=["<image>", "<bos>"]))
+    whole.add_tokens(["\n"])
+    return whole
+
+
+def paligemma(vision, text, processor):
+    tower = dict(model_type="siglip_vision_model", vision_use_head=False)
+    vision, text = clip(**tower | vision), text_config(**text)
+    config = PaliGemmaConfig(
+        text_config=text, vision_config=vision, projection_dim=text["hidden_size"],
+        image_token_index=pali_tokenizer().convert_tokens_to_ids("<image>"),
+    )
+    side = vision["image_size"]
+    pixels = dict(
+        image_processor_type="SiglipImageProcessor", size=dict(height=side, width=side),
+        image_seq_length=(side // vision["patch_size"]) ** 2, resample=3, **UNIT,
+    )
+    return config, pixels | processor
+
+
+LFM2_TAGS = ["<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", "<image>"]
+LFM2_TAGS += [f"<|img_row_{1 + at // 6}_col_{1 + at % 6}|>" for at in range(36)]
+
+
+def lfm2_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of LFM2-VL's images."""
+    trained = train_tokenizer(FIRST_TAG)
+    whole = PreTrainedTokenizerFast(tokenizer_object=getattr(trained, "backend_tokenizer", trained))
+    whole.add_special_tokens(dict(additional_special_tokens=LFM2_TAGS))
+    return whole
+
+
+def lfm2_vl(vision, text, processor, **rest):
+    tower = dict(
+        model_type="siglip2_vision_model", hidden_size=24, intermediate_size=36,
+        num_hidden_layers=2, num_attention_heads=2, patch_size=8, num_patches=9,
+        vision_use_head=False,
+    )
+    config = Lfm2VlConfig(
+        text_config=text_config("lfm2", norm_eps=1e-5, block_auto_adjust_ff_dim=False) | text,
+        vision_config=tower | vision,
+        image_token_id=lfm2_tokenizer().convert_tokens_to_ids("<image>"), **rest,
+    )
+    pixels = dict(
+        image_processor_type="Lfm2VlImageProcessor", encoder_patch_size=8, tile_size=32,
+        min_image_tokens=4, max_image_tokens=12, **UNIT,
+    )
+    return config, pixels | processor
+
+
+GLMS = ("glm4v", "glm4v_moe", "glm_ocr")
+COHERES = ("aya_vision", "cohere2_vision")
 
 
 def models():
@@ -505,6 +639,130 @@ def models():
                 size=dict(shortest_edge=144, longest_edge=144 * 40),
             ),
         ),
+        # The published form: patches of two frames, and heads that are wider than the model.
+        "glm_ocr": lambda: glm(
+            GlmOcrConfig,
+            text_config("glm_ocr_text", head_dim=16, **axes([3, 3, 2], partial_rotary_factor=1.0)),
+            dict(in_channels=3),
+            dict(size=dict(shortest_edge=1024, longest_edge=16 * 16 * 2 * 12)),
+        ),
+        # Without biases, with the embedding as the output layer.
+        "glm_ocr-tied": lambda: glm(
+            GlmOcrConfig,
+            text_config("glm_ocr_text", num_key_value_heads=4, num_hidden_layers=2, **axes(
+                [1, 1, 0], partial_rotary_factor=0.5,
+            )),
+            dict(
+                patch_size=4, spatial_merge_size=3, temporal_patch_size=1, num_heads=3,
+                attention_bias=False, hidden_act="gelu", rms_norm_eps=1e-3,
+                rope_parameters=dict(rope_type="axial", rope_theta=500.0),
+            ),
+            dict(
+                patch_size=4, merge_size=3, temporal_patch_size=1,
+                size=dict(shortest_edge=144, longest_edge=144 * 40),
+            ),
+            tie_word_embeddings=True,
+        ),
+        "lighton_ocr": lambda: lighton_ocr(
+            dict(hidden_act="silu"), 80, 16, dict(head_dim=16), tie_word_embeddings=True,
+        ),
+        # Patches beside whole squares, which have no embedding.
+        "lighton_ocr-rest": lambda: lighton_ocr(
+            dict(patch_size=4, num_attention_heads=3, hidden_size=36, rope_parameters=dict(
+                rope_type="default", rope_theta=500.0,
+            )),
+            70, 4, dict(head_dim=8, attention_bias=True, num_hidden_layers=2),
+            spatial_merge_size=3, tie_word_embeddings=False,
+        ),
+        "lighton_ocr-mistral3": lambda: lighton_ocr(
+            {}, 80, 16, dict(head_dim=8), tie_word_embeddings=True,
+        ),
+        "lighton_ocr-mistral3-untied": lambda: lighton_ocr(
+            dict(hidden_act="silu", patch_size=4), 60, 12, dict(head_dim=8, num_hidden_layers=2),
+            spatial_merge_size=3, tie_word_embeddings=False,
+        ),
+        "paddleocr_vl": lambda: paddleocr_vl(
+            {}, axes([2, 1, 1]) | dict(tie_word_embeddings=False), {}, tie_word_embeddings=False,
+        ),
+        # Squares of nine patches, biases, and the embedding as the output layer.
+        "paddleocr_vl-bias": lambda: paddleocr_vl(
+            dict(
+                patch_size=4, image_size=28, spatial_merge_size=3, num_attention_heads=3,
+                hidden_act="gelu", layer_norm_eps=1e-3,
+                rope_parameters=dict(rope_type="axial", rope_theta=500.0),
+            ),
+            dict(
+                use_bias=True, num_attention_heads=2, num_key_value_heads=1, head_dim=12,
+                num_hidden_layers=2,
+            ) | axes([1, 2, 3], rope_theta=500.0),
+            dict(
+                patch_size=4, merge_size=3, size=dict(shortest_edge=144, longest_edge=144 * 30),
+                resample=2, **CLIP,
+            ),
+            tie_word_embeddings=True,
+        ),
+        "aya_vision": lambda: cohere_vision(
+            AyaVisionConfig, dict(patch_size=7), cohere_text(num_hidden_layers=4), 2,
+            dict(image_processor_type="GotOcr2ImageProcessor", max_patches=6),
+            alignment_intermediate_size=40, tie_word_embeddings=True,
+        ),
+        "aya_vision-one": lambda: cohere_vision(
+            AyaVisionConfig, dict(image_size=24, patch_size=8, num_attention_heads=3),
+            cohere_text(num_hidden_layers=2, attention_bias=True), 3,
+            dict(image_processor_type="GotOcr2ImageProcessor", min_patches=2, max_patches=4),
+            vision_feature_layer=-2, adapter_layer_norm_eps=1e-3, tie_word_embeddings=False,
+        ),
+        "cohere2_vision": lambda: cohere_vision(
+            Cohere2VisionConfig, dict(patch_size=7), cohere_text(num_hidden_layers=4), 2,
+            dict(image_processor_type="Cohere2VisionImageProcessor", max_patches=6, patch_size=3),
+            alignment_intermediate_size=48, tie_word_embeddings=True,
+        ),
+        "cohere2_vision-one": lambda: cohere_vision(
+            Cohere2VisionConfig,
+            dict(image_size=32, patch_size=8, hidden_act="gelu", layer_norm_eps=1e-3),
+            cohere_text(num_hidden_layers=2), 4,
+            dict(
+                image_processor_type="Cohere2VisionImageProcessor", crop_to_patches=False,
+                patch_size=1, resample=2,
+            ),
+            alignment_intermediate_size=20, tie_word_embeddings=False,
+        ),
+        "paligemma": lambda: paligemma(
+            dict(patch_size=14), dict(model_type="gemma", head_dim=8), {},
+        ),
+        # Layers with a window, and caps of scores and logits.
+        "paligemma-two": lambda: paligemma(
+            dict(
+                image_size=40, patch_size=10, num_attention_heads=3, hidden_act="gelu",
+                layer_norm_eps=1e-3,
+            ),
+            dict(
+                model_type="gemma2", head_dim=12, num_key_value_heads=1, query_pre_attn_scalar=24,
+                sliding_window=128, num_hidden_layers=2,
+            ),
+            dict(resample=2),
+        ),
+        "lfm2_vl": lambda: lfm2_vl(
+            {}, dict(num_hidden_layers=4, layer_types=["conv", "full_attention"] * 2),
+            dict(max_pixels_tolerance=4.0), projector_hidden_size=28, tie_word_embeddings=True,
+        ),
+        # Squares of nine patches, positions that shrink, and no thumbnail.
+        "lfm2_vl-wide": lambda: lfm2_vl(
+            dict(
+                num_patches=64, patch_size=4, hidden_act="gelu", num_attention_heads=3,
+                layer_norm_eps=1e-3,
+            ),
+            dict(
+                num_hidden_layers=3, layer_types=["conv", "conv", "full_attention"],
+                num_key_value_heads=1, conv_bias=True, conv_L_cache=4,
+            ),
+            dict(
+                encoder_patch_size=4, downsample_factor=3, tile_size=24, min_image_tokens=2,
+                max_image_tokens=20, use_thumbnail=False, do_image_splitting=False, resample=3,
+            ),
+            downsample_factor=3, projector_use_layernorm=False, projector_bias=False,
+            projector_hidden_act="relu", projector_hidden_size=20, tie_word_embeddings=False,
+        ),
         "llama4": lambda: llama4({}, {}),
         "llama4-wide": lambda: llama4(
             dict(
@@ -560,15 +818,30 @@ def pixels_of(model, processor, image):
     raw = inputs_of(model, processor, [image])
     processor.do_rescale, processor.do_normalize = rescale, normalize
     values = raw["pixel_values"].to(torch.uint8)
+    if "spatial_shapes" in raw:
+        assert len(values) == 1
+        return from_spatial(values[0], raw["spatial_shapes"][0])
     if "image_grid_thw" not in raw:
         return values.reshape(-1, *values.shape[-3:]).permute(0, 2, 3, 1)
     (_, rows, columns), merge = raw["image_grid_thw"][0].tolist(), processor.merge_size
     side, frames = processor.patch_size, processor.temporal_patch_size
+    if model.config.model_type == "paddleocr_vl":
+        patches = values.reshape(rows, columns, 3, side, side).permute(0, 3, 1, 4, 2)
+        return patches.reshape(1, rows * side, columns * side, 3).contiguous()
     patches = values.reshape(
         rows // merge, columns // merge, merge, merge, 3, frames, side, side
     )[:, :, :, :, :, 0]
     patches = patches.permute(0, 2, 5, 1, 3, 6, 4)
     return patches.reshape(1, rows * side, columns * side, 3)
+
+
+def from_spatial(patches, shape):
+    """Returns the pixels of SigLIP 2's patches, [1, height, width, 3]."""
+    rows, columns = shape.tolist()
+    side = int((patches.shape[-1] // 3) ** 0.5)
+    patches = patches[: rows * columns].reshape(rows, columns, side, side, 3)
+    patches = patches.permute(0, 2, 1, 3, 4)
+    return patches.reshape(1, rows * side, columns * side, 3).contiguous()
 
 
 def whole_processor(model, processor):
@@ -584,7 +857,26 @@ def whole_processor(model, processor):
             processor, llama4_tokenizer(), tower.patch_size, tower.pixel_shuffle_ratio,
             chat_template="none",
         )
+    if kind == "aya_vision":
+        tower = config.vision_config
+        return AyaVisionProcessor(
+            processor, cohere_tokenizer(), tower.patch_size, tower.image_size,
+            downsample_factor=config.downsample_factor, chat_template="none",
+        )
+    if kind == "lfm2_vl":
+        return Lfm2VlProcessor(processor, lfm2_tokenizer(), chat_template="none")
+    if kind == "cohere2_vision":
+        return Cohere2VisionProcessor(processor, cohere_tokenizer(), chat_template="none")
     words = tokenizer()
+    if kind == "lighton_ocr":
+        words.image_token, words.image_token_id = "<image>", IMAGE_TOKEN
+        for name, tag in (("image_break_token", "[IMG_BREAK]"), ("image_end_token", "[IMG_END]")):
+            setattr(words, name, tag)
+            setattr(words, name + "_id", words.convert_tokens_to_ids(tag))
+        return LightOnOcrProcessor(
+            processor, words, config.vision_config.patch_size, config.spatial_merge_size,
+            chat_template="none",
+        )
     if kind == "mistral3" or config.vision_config.model_type == "pixtral":
         merge = getattr(config, "spatial_merge_size", 1)
         return PixtralProcessor(
@@ -610,7 +902,8 @@ def tokens_of(whole, image, count, image_token):
     if isinstance(whole, PixtralProcessor):
         kwargs["patch_size"] = whole.patch_size * whole.spatial_merge_size
     inputs = whole.image_processor([image], return_tensors="pt", **kwargs)
-    text = whole.replace_image_token(inputs, 0)
+    marks = dict(use_image_special_tokens=True) if isinstance(whole, Lfm2VlProcessor) else {}
+    text = whole.replace_image_token(inputs, 0, **marks)
     return whole.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
@@ -637,9 +930,10 @@ def grid_of(model, inputs):
 def inputs_of(model, processor, images):
     """Returns the model's inputs of images, without those that it does not take."""
     kwargs = {}
-    if model.config.model_type == "internvl":
+    if model.config.model_type in ("internvl", "aya_vision"):
         kwargs = dict(crop_to_patches=True)
-    if model.config.vision_config.model_type == "pixtral":
+    is_lighton = model.config.model_type == "lighton_ocr"
+    if model.config.vision_config.model_type == "pixtral" and not is_lighton:
         merge = getattr(model.config, "spatial_merge_size", 1)
         kwargs = dict(patch_size=model.config.vision_config.patch_size * merge)
     inputs = dict(processor(images, return_tensors="pt", **kwargs))
@@ -698,7 +992,9 @@ def greedy_tokens(model, ids, inputs, count=12):
         for name in ("token_type_ids", "mm_token_type_ids"):
             if name in inputs:
                 missing = ids.shape[1] - inputs[name].shape[1]
-                inputs[name] = torch.nn.functional.pad(inputs[name], (0, missing))
+                # The tokens of an answer are no prefix.
+                kind = int(model.config.model_type == "paligemma")
+                inputs[name] = torch.nn.functional.pad(inputs[name], (0, missing), value=kind)
         row = logits_of(model, ids, inputs)[-1].log_softmax(-1)
         first, second = row.topk(2).values.tolist()
         assert first - second > 1e-3, "two tokens are nearly equal"
@@ -710,7 +1006,17 @@ def placed_token(config):
     """Returns the token of an image before it is expanded."""
     if config.model_type == "llama4":
         return llama4_tokenizer().convert_tokens_to_ids("<|image|>")
+    if config.model_type == "aya_vision":
+        return cohere_tokenizer().convert_tokens_to_ids("<image>")
     return getattr(config, "boi_token_index", config.image_token_id)
+
+
+def with_marks(tokens, image_token):
+    """Returns a prompt of PaliGemma with its beginning behind the last image, and its end."""
+    words = pali_tokenizer()
+    last = len(tokens) - tokens[::-1].index(image_token)
+    begin, end = words.convert_tokens_to_ids(["<bos>", "\n"])
+    return tokens[:last] + [begin] + tokens[last:] + [end]
 
 
 def prompt_record(model, processor, images, sizes):
@@ -724,6 +1030,8 @@ def prompt_record(model, processor, images, sizes):
         after = text(4)
         tokens += images[index]["tokens"] + after
         placed += [placed_token(config)] + after
+    if config.model_type == "paligemma" and sizes:
+        tokens = with_marks(tokens, config.image_token_id)
     ids = torch.tensor([tokens])
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
@@ -740,7 +1048,9 @@ def prompt_record(model, processor, images, sizes):
     greedy = {}
     if config.model_type == "gemma3":
         inputs["token_type_ids"] = (ids == config.image_token_id).int()
-    if config.model_type in ("gemma3", "glm4v", "glm4v_moe", "llama4"):
+    if config.model_type == "paligemma" and sizes:
+        inputs["token_type_ids"] = torch.zeros_like(ids)
+    if config.model_type in GREEDY:
         greedy = dict(placed_token_ids=placed, greedy_token_ids=greedy_tokens(model, ids, inputs))
     logits = logits_of(model, ids, inputs)
     return dict(
@@ -748,6 +1058,9 @@ def prompt_record(model, processor, images, sizes):
         last_log_probs=rounded(logits[-1].log_softmax(-1)), **greedy,
     )
 
+
+# The models whose greedy tokens are recorded, which `media_engine.rs` compares.
+GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl") + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -774,11 +1087,17 @@ def record(folder):
     prompts = [prompt_record(model, processor, images, sizes) for sizes in ([], [1], [3, 2], [4, 0, 4])]
     is_gemma = model.config.model_type == "gemma3"
     is_llama4 = model.config.model_type == "llama4"
+    is_cohere = model.config.model_type in COHERES
     words = gemma_tokenizer() if is_gemma else llama4_tokenizer() if is_llama4 else tokenizer()
+    is_lfm2 = model.config.model_type == "lfm2_vl"
+    is_pali = model.config.model_type == "paligemma"
+    words = cohere_tokenizer() if is_cohere else lfm2_tokenizer() if is_lfm2 else words
+    words = pali_tokenizer() if is_pali else words
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
     texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
     texts = texts + ["<video>"] if model.config.model_type == "internvl" else texts
-    texts = LLAMA4_TAGS if is_llama4 else texts
+    texts = LLAMA4_TAGS if is_llama4 else COHERE_TAGS + TILES if is_cohere else texts
+    texts = LFM2_TAGS if is_lfm2 else ["<bos>", "\n"] if is_pali else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
         whole = whole_processor(model, processor)
@@ -794,6 +1113,68 @@ CROP_MODELS = {
         pan_and_scan_min_ratio_to_activate=2.0,
     ),
 }
+
+
+# The models that cut images into tiles which are encoded apart, and the settings of a request.
+CUT_MODELS = {
+    "lfm2_vl": dict(max_pixels_tolerance=1.0, max_tiles=6),
+    "lfm2_vl-wide": dict(do_image_splitting=True, min_tiles=3, max_pixels_tolerance=0.5),
+}
+
+
+@torch.no_grad()
+def record_cuts(name, kwargs):
+    """Records images in tiles in the form of those with crops."""
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    processor, token, parts, items = whole.image_processor, model.config.image_token_id, [], []
+    settings = dict(kwargs, return_row_col_info=True)
+    inputs_of_sizes = lambda sizes: processor(
+        [Image.fromarray(draw(*size)) for size in sizes], return_tensors="pt", **settings
+    )
+    names = ("pixel_values", "pixel_attention_mask", "spatial_shapes")
+    for size in SIZES:
+        processor.do_rescale = processor.do_normalize = False
+        raw = inputs_of_sizes([size])
+        processor.do_rescale = processor.do_normalize = True
+        inputs, first = inputs_of_sizes([size]), len(parts)
+        for index, shape in enumerate(raw["spatial_shapes"]):
+            pixels = from_spatial(raw["pixel_values"][index].to(torch.uint8), shape)
+            of_part = {name: inputs[name][index : index + 1] for name in names}
+            embeddings, _ = features_of(model, of_part)
+            parts.append(dict(
+                shape=list(pixels.shape), pixels=pixels.numpy().tobytes().hex(),
+                num_embeds=len(embeddings), embeddings=rounded(embeddings), by_layer=[],
+            ))
+        text = whole.replace_image_token(inputs, 0, use_image_special_tokens=True, **settings)
+        items.append(dict(
+            height=size[0], width=size[1], parts=list(range(first, len(parts))),
+            tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
+        ))
+    prompts = []
+    for chosen in ([1], [3, 2, 4]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for index in chosen:
+            after = text(4)
+            tokens += items[index]["tokens"] + after
+            placed += [token] + after
+        ids = torch.tensor([tokens])
+        inputs = inputs_of_sizes([SIZES[index] for index in chosen])
+        inputs = {name: inputs[name] for name in names}
+        logits = logits_of(model, ids, inputs)
+        prompts.append(dict(
+            token_ids=tokens, items=chosen, positions=None, placed_token_ids=placed,
+            images=[part for index in chosen for part in items[index]["parts"]],
+            last_log_probs=rounded(logits[-1].log_softmax(-1)),
+            greedy_token_ids=greedy_tokens(model, ids, inputs),
+        ))
+    golden = dict(kwargs=kwargs, items=items, images=parts, prompts=prompts, joined=[])
+    (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
 
 
 def crop_inputs(whole, sizes, kwargs):
@@ -874,6 +1255,7 @@ VIDEO_MODELS = {
     "glm4v": dict(fps=8, max_duration=40),
     "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
     "glm4v-pairs": dict(video_processor_type="Glm46VVideoProcessor"),
+    "glm_ocr": dict(video_processor_type="Glm46VVideoProcessor"),
 }
 # Numbers of frames, and frames a second, of videos of which only the sampling is recorded.
 LENGTHS = [(1, 3.0), (7, 29.97), (50, 24.0), (90, 12.5), (900, 30.0), (1501, 25.0), (15_000, 24.0)]
@@ -1161,6 +1543,35 @@ def record_videos(name, fields):
         path.write_text(json.dumps(of_images | fields, indent=2, sort_keys=True) + "\n")
 
 
+def flat(folder):
+    """Gives the config of PaddleOCR-VL its published form: the fields of the text model beside the
+    others."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    text = config.pop("text_config")
+    parameters = text.pop("rope_parameters")
+    text["rope_theta"] = parameters.pop("rope_theta")
+    text["rope_scaling"] = parameters | dict(type="default")
+    config["vision_config"]["model_type"] = config["model_type"]
+    config["vision_config"].pop("rope_parameters")
+    config = text | config | dict(torch_dtype=config.pop("dtype"), transformers_version="4.55.0")
+    config.pop("dtype", None)
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def with_mistral3(folder):
+    """Gives the config of LightOnOCR its first form, which transformers does not read: that of
+    Mistral 3."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config |= dict(
+        architectures=["LightOnOCRForConditionalGeneration"], model_type="mistral3",
+        image_token_index=config.pop("image_token_id"), multimodal_projector_bias=False,
+        projector_hidden_act="gelu", vision_feature_layer=-1,
+    )
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
 def build(name, config, processor):
     folder = HERE / "vision" / name
     model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
@@ -1169,13 +1580,23 @@ def build(name, config, processor):
     (folder / "generation_config.json").unlink(missing_ok=True)
     if config.model_type == "gemma3":
         gemma_tokenizer().save_pretrained(folder)
-    if config.model_type in GLMS:
+    if config.model_type in GLMS + ("lighton_ocr", "paddleocr_vl"):
         tokenizer().save_pretrained(folder)
+    if config.model_type in COHERES:
+        cohere_tokenizer().save_pretrained(folder)
+    if config.model_type == "paligemma":
+        pali_tokenizer().save_pretrained(folder)
+    if config.model_type == "lfm2_vl":
+        lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")
+    if name == "paddleocr_vl":
+        flat(folder)
     record(folder)
+    if name.startswith("lighton_ocr-mistral3"):
+        with_mistral3(folder)
 
 
 def main():
@@ -1193,8 +1614,11 @@ def main():
             print(name, flush=True)
         return
     if sys.argv[1:2] == ["--crops"]:
-        for name in sys.argv[2:] or CROP_MODELS:
-            record_crops(name, CROP_MODELS[name])
+        for name in sys.argv[2:] or CROP_MODELS | CUT_MODELS:
+            if name in CUT_MODELS:
+                record_cuts(name, CUT_MODELS[name])
+            else:
+                record_crops(name, CROP_MODELS[name])
             print(name, flush=True)
         return
     known = models()

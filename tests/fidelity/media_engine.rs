@@ -73,15 +73,20 @@ struct Recorded {
 fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = ["gemma3", "gemma3-wide", "glm4v", "glm4v_moe", "llama4", "llama4-wide"];
     let chats = ["internvl_chat", "internvl_chat-internlm2", "internvl_chat-phi3"];
-    let vision = vision.into_iter().chain(chats).map(vision::folder);
+    let readers = ["glm_ocr", "glm_ocr-tied", "lighton_ocr", "lighton_ocr-rest", "paddleocr_vl"];
+    let readers = readers.into_iter().chain(["lighton_ocr-mistral3", "paddleocr_vl-bias"]);
+    let readers = readers.chain(["lighton_ocr-mistral3-untied"]);
+    let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
+    let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
+    let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide"]).map(vision::folder);
     let hearing = hearing::folders();
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
-    let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe"]);
+    let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe", "glm_ocr"]);
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
     let of_items = vision.chain(hearing).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
-    let crops = ["gemma3", "gemma3-wide"];
+    let crops = ["gemma3", "gemma3-wide", "lfm2_vl", "lfm2_vl-wide"];
     let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));
     of_items.chain(of_videos).chain(of_crops).collect()
 }
@@ -275,6 +280,38 @@ async fn answers_outlive_the_actors_on_their_way() {
                 assert_eq!(output.tokens, prompt.greedy_token_ids, "{what:?}");
             }
         }
+        engine.shutdown().await;
+    }
+}
+
+/// All tokens of their prompts attend to each other, so a step computes a whole prompt. A hit may
+/// end within it, if the whole prompt is the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_that_attend_to_themselves() {
+    for name in ["paligemma", "paligemma-two"] {
+        let model = vision::folder(name);
+        let golden = Golden::read(&model, "golden.json");
+        for max_num_batched_tokens in [65, 2048] {
+            let config = EngineConfig { max_num_batched_tokens, ..config(&model) };
+            let prompts: Vec<&Recorded> = golden.prompts.iter().cycle().take(8).collect();
+            let requests = prompts.iter().map(|prompt| golden.request(prompt)).collect();
+            let (outputs, _) = engine::run(config, requests).await;
+            for (prompt, output) in prompts.iter().zip(&outputs) {
+                let what = (name, max_num_batched_tokens, &prompt.images);
+                assert_eq!(output.tokens, prompt.greedy_token_ids, "{what:?}");
+            }
+        }
+        // Those that only begin alike share nothing.
+        let engine = Engine::spawn(config(&model), |_| ()).await.unwrap();
+        let prompt = &golden.prompts[3];
+        let tokens = [&*prompt.placed_token_ids, &[5, 6, 7]].concat();
+        let longer = RawRequest { prompt: Prompt::Tokens(tokens), ..golden.request(prompt) };
+        alone(&engine, longer).await;
+        let other = alone(&engine, golden.request(prompt)).await;
+        assert_eq!((other.num_cached_tokens, &other.tokens), (0, &prompt.greedy_token_ids));
+        let same = alone(&engine, golden.request(prompt)).await;
+        assert!(same.num_cached_tokens > 0, "{name}");
+        assert_eq!(same.tokens, prompt.greedy_token_ids, "{name}");
         engine.shutdown().await;
     }
 }

@@ -95,6 +95,22 @@ models! {
     internvl_chat: "internvl_chat",
     internvl_chat_internlm2: "internvl_chat-internlm2",
     internvl_chat_phi3: "internvl_chat-phi3",
+    glm_ocr: "glm_ocr",
+    glm_ocr_tied: "glm_ocr-tied",
+    lighton_ocr: "lighton_ocr",
+    lighton_ocr_rest: "lighton_ocr-rest",
+    lighton_ocr_mistral3: "lighton_ocr-mistral3",
+    lighton_ocr_mistral3_untied: "lighton_ocr-mistral3-untied",
+    paddleocr_vl: "paddleocr_vl",
+    paddleocr_vl_bias: "paddleocr_vl-bias",
+    aya_vision: "aya_vision",
+    aya_vision_one: "aya_vision-one",
+    cohere2_vision: "cohere2_vision",
+    cohere2_vision_one: "cohere2_vision-one",
+    lfm2_vl: "lfm2_vl",
+    lfm2_vl_wide: "lfm2_vl-wide",
+    paligemma: "paligemma",
+    paligemma_two: "paligemma-two",
 }
 
 #[test]
@@ -291,9 +307,13 @@ fn last_logits(
     logits
 }
 
-/// Returns the number of tokens that each one sees, if those of an image see each other.
+/// Returns the number of tokens that each one sees, if those of an image or of a prompt see each
+/// other.
 fn visible_ends(model: &Model, tokens: &[u32]) -> Vec<u32> {
     let media = model.media.as_ref().unwrap();
+    if media.attends_within_prompts() && tokens.iter().any(|token| media.is_placeholder(*token)) {
+        return vec![tokens.len() as u32; tokens.len()];
+    }
     let mut ends: Vec<u32> = Vec::new();
     while media.attends_within_items() && ends.len() < tokens.len() {
         let run = tokens[ends.len()..].iter().take_while(|token| media.is_placeholder(**token));

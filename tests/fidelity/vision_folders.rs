@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 15] = [
+    let cases: [(&str, &str, Value); 22] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -55,6 +55,13 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("glm4v", "/vision_config/num_heads", json!(5)),
         ("glm4v", "/vision_config/image_size", json!(7)),
         ("glm4v", "/vision_config/rope_parameters/rope_type", json!("linear")),
+        ("glm_ocr", "/vision_config/in_channels", json!(4)),
+        ("lighton_ocr", "/text_config/model_type", json!("llama")),
+        ("paddleocr_vl", "/vision_config/num_attention_heads", json!(5)),
+        ("paddleocr_vl", "/vision_config/image_size", json!(7)),
+        ("aya_vision", "/vision_feature_select_strategy", json!("default")),
+        ("aya_vision", "/alignment_intermediate_size", json!(41)),
+        ("cohere2_vision", "/downsample_factor", json!(4)),
         ("internvl_chat", "/llm_config/model_type", json!("mistral")),
         ("internvl_chat", "/ps_version", json!("v1")),
         ("internvl_chat", "/force_image_size", json!(64)),

@@ -34,6 +34,9 @@ pub struct ModelInfo {
     /// The most tokens of a request that the model computes in another way than longer ones.
     /// `None`: it computes all alike.
     pub short_context: Option<usize>,
+    /// Whether all tokens of a prompt with an image attend to each other, so that one step must
+    /// compute the whole prompt. The first item of a prompt then spans it.
+    pub attends_within_prompts: bool,
 }
 
 /// Runs steps on one device. It lives on the worker's own OS thread. It keeps state for each

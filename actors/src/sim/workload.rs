@@ -143,14 +143,14 @@ impl Workload {
             heads: ModelHeads { generates: !is_encoder, ..model::heads() },
             max_item_embeds: media::LARGEST,
             attends_within_items,
+            attends_within_prompts: false,
             short_context: None,
         };
         let mut config = system_config(&mut rng.fork(4), config);
         set_quota(&mut rng.fork(7), &mut config, &mut clients);
         set_fragility(&mut rng.fork(8), &mut config);
         set_formats(&mut rng.fork(9), &mut config, &mut clients);
-        let share = if is_encoder { 100 } else { 50 };
-        set_poolings(&mut rng.fork(14), &mut clients, share);
+        set_poolings(&mut rng.fork(14), &mut clients, if is_encoder { 100 } else { 50 });
         let adapter_slots = set_adapters(&mut rng.fork(15), &mut config, &mut clients);
         let engines = EnginesPlan::of(&mut rng.fork(18)).filter(|_| !is_one_process);
         let has_lives = !is_one_process && poison.is_none() && rng.fork(20).percent(12);

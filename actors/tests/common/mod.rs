@@ -136,6 +136,7 @@ impl FakeFactory {
             heads: Default::default(),
             max_item_embeds: 0,
             attends_within_items: false,
+            attends_within_prompts: false,
             short_context: None,
         };
         Self::new(info, Arc::default())
@@ -444,6 +445,7 @@ fn settings(num_blocks: u32) -> (SystemConfig, ModelInfo) {
         heads: Default::default(),
         max_item_embeds: 0,
         attends_within_items: false,
+        attends_within_prompts: false,
         short_context: None,
     };
     (SystemConfig::new(scheduler), info)

@@ -121,6 +121,7 @@ mod tests {
             heads: ModelHeads::default(),
             max_item_embeds: 0,
             attends_within_items: false,
+            attends_within_prompts: false,
             short_context: None,
         }
     }

@@ -45,11 +45,16 @@ impl EmbedsLayout {
                 | VisionFamily::LlavaNext
                 | VisionFamily::LlavaNextSiglip
                 | VisionFamily::InternVl
-                | VisionFamily::InternVlChat,
+                | VisionFamily::InternVlChat
+                | VisionFamily::LightOnOcr
+                | VisionFamily::PaliGemma,
             ) => plain,
-            Some(VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3_5) => {
-                Self { merge: merge()?, ..plain }
-            }
+            Some(
+                VisionFamily::Qwen2Vl
+                | VisionFamily::Qwen2_5Vl
+                | VisionFamily::Qwen3_5
+                | VisionFamily::PaddleOcr,
+            ) => Self { merge: merge()?, ..plain },
             Some(VisionFamily::Qwen3Vl) => {
                 let num_layers = match vision.value("deepstack_visual_indexes") {
                     // The default of HF `Qwen3VLVisionConfig`.

@@ -67,7 +67,7 @@ impl Adjustable {
             }
             is_changed = true;
             fields = match (&**name, value) {
-                // HF `InternVLProcessor` asks for tiles unless its caller does not.
+                // HF `InternVLProcessor` and others ask for tiles unless their caller does not.
                 ("crop_to_patches", Value::Bool(false)) => {
                     fields.with("min_patches", 1.into()).with("max_patches", 1.into())
                 }
@@ -101,16 +101,29 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             &["size", "crop_size", "resample", "do_resize", "image_grid_pinpoints"]
         }
         VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],
-        VisionFamily::Gemma3 => &["size", "resample", "do_resize"],
+        // HF `PixtralProcessor` sets `patch_size`; this class leaves it to its caller.
+        VisionFamily::LightOnOcr => &["size", "resample", "do_resize", "patch_size"],
+        VisionFamily::Gemma3 | VisionFamily::PaliGemma => &["size", "resample", "do_resize"],
         VisionFamily::Idefics3 => {
             &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
         }
         VisionFamily::Llama4 => {
             &["size", "resample", "do_resize", "max_patches", "resize_to_max_canvas"]
         }
-        VisionFamily::InternVl => {
+        VisionFamily::InternVl | VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
+        VisionFamily::Lfm2Vl => &[
+            "resample",
+            "do_image_splitting",
+            "min_tiles",
+            "max_tiles",
+            "use_thumbnail",
+            "min_image_tokens",
+            "max_image_tokens",
+            "tile_size",
+            "max_pixels_tolerance",
+        ],
         // As in vLLM.
         VisionFamily::InternVlChat => {
             &["dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch"]
@@ -120,7 +133,9 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5
-        | VisionFamily::Glm4v => &["resample", "do_resize"],
+        | VisionFamily::Glm4v
+        | VisionFamily::GlmOcr
+        | VisionFamily::PaddleOcr => &["resample", "do_resize"],
     }
 }
 

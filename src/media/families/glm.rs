@@ -1,5 +1,5 @@
-//! Images and videos of GLM-4.1V and its successors: any size, in whole squares of patches (HF
-//! `Glm4vImageProcessor`, `Glm4vProcessor`).
+//! Images and videos of GLM-4.1V and its successors, and of GLM-OCR: any size, in whole squares of
+//! patches (HF `Glm4vImageProcessor`, `Glm4vProcessor`).
 
 use std::sync::Arc;
 
@@ -45,6 +45,7 @@ pub(super) struct Glm {
 impl Glm {
     /// Reads the processor of a model whose `config.json` has the fields `outer`.
     pub(super) fn read(
+        family: VisionFamily,
         outer: &Fields,
         processor: &ProcessorConfig,
         encode: Arc<Encode>,
@@ -57,16 +58,20 @@ impl Glm {
             let token = outer.count(field)?.unwrap_or(default);
             u32::try_from(token).map_err(|_| outer.invalid(field, "a token id"))
         };
-        let scale = crate::model::vision::qwen_scale(VisionFamily::Glm4v);
+        let scale = crate::model::vision::qwen_scale(family);
         if processor.video_scale(scale)? != processor.scale(scale)? {
             return Err(processor.video.invalid("image_mean", "the numbers of images"));
         }
         let (patch, merge) = (size("patch_size", 14)?, size("merge_size", 2)?);
         let frames = size("temporal_patch_size", 2)?;
+        let [image, video, start, end] = match family {
+            VisionFamily::GlmOcr => [59_280, 59_281, 59_256, 59_257],
+            _ => [151_343, 151_344, 151_339, 151_340],
+        };
         Ok(Self {
-            image_token: [token("image_token_id", 151_343)?],
-            video_token: [token("video_token_id", 151_344)?],
-            marks: [token("image_start_token_id", 151_339)?, token("image_end_token_id", 151_340)?],
+            image_token: [token("image_token_id", image)?],
+            video_token: [token("video_token_id", video)?],
+            marks: [token("image_start_token_id", start)?, token("image_end_token_id", end)?],
             side: patch * merge,
             frames,
             limits: limits(fields, [112 * 112, 28 * 28 * 15_000])?,

@@ -84,7 +84,7 @@ impl TileRules {
 }
 
 /// Returns the least and the most tiles, which two fields have.
-fn limits(
+pub(super) fn limits(
     fields: &Fields,
     [least_name, most_name]: [&str; 2],
     default: usize,

@@ -3,6 +3,7 @@
 //! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
+mod cohere;
 mod fields;
 mod gemma3;
 mod glm;
@@ -11,9 +12,12 @@ mod hearing;
 mod idefics3;
 mod internvl;
 mod internvl_video;
+mod lfm2;
 mod llama4;
 mod llava;
 mod llava_next;
+mod paddle;
+mod paligemma;
 mod pan_and_scan;
 mod pixtral;
 mod qwen;
@@ -92,8 +96,18 @@ fn of_images(
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
-        VisionFamily::Glm4v => Arc::new(glm::Glm::read(outer, processor, encode)?),
-        VisionFamily::Pixtral | VisionFamily::Mistral3 => {
+        VisionFamily::Glm4v | VisionFamily::GlmOcr => {
+            Arc::new(glm::Glm::read(family, outer, processor, encode)?)
+        }
+        VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
+        VisionFamily::PaliGemma => {
+            Arc::new(paligemma::PaliGemma::read(outer, processor, &*encode)?)
+        }
+        VisionFamily::PaddleOcr => Arc::new(paddle::Paddle::read(outer, processor)?),
+        VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
+            Arc::new(cohere::Cohere::read(family, outer, processor, &*encode)?)
+        }
+        VisionFamily::Pixtral | VisionFamily::Mistral3 | VisionFamily::LightOnOcr => {
             Arc::new(pixtral::Pixtral::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {

@@ -1,5 +1,6 @@
 //! Images of Pixtral and Mistral 3: at most a size, in whole squares of patches, a line a row (HF
-//! `PixtralImageProcessor`, `PixtralProcessor`).
+//! `PixtralImageProcessor`, `PixtralProcessor`). Those of LightOnOCR have neither marks of rows nor
+//! always whole squares (HF `LightOnOcrProcessor`).
 
 use image::RgbImage;
 use playhouse_actors::{
@@ -11,8 +12,10 @@ use playhouse_actors::{
 };
 use serde_json::{Map, Value};
 
+use super::fields::{self, Size};
+use super::llava::invalid;
 use super::resize::{Filter, Pixels};
-use super::{fields, item, token_of};
+use super::{item, token_of};
 use crate::media::processor::FamilyProcessor;
 use crate::model::ConfigError;
 use crate::model::config::Fields;
@@ -22,12 +25,13 @@ use crate::model::vision::{PixtralImages, ProcessorConfig, VisionFamily};
 #[derive(Debug)]
 pub(super) struct Pixtral {
     image_token: [TokenId; 1],
-    /// The token after each row but the last.
-    break_token: TokenId,
-    end_token: TokenId,
+    /// The token after each row but the last, and that after the last, if rows have some.
+    marks: Option<[TokenId; 2]>,
     placeholder: String,
     /// Pixels on a side of a square, which is one embedding.
     side: usize,
+    /// Height and width of an image are multiples of these pixels.
+    step: usize,
     /// The longest height and width.
     most: [usize; 2],
     filter: Filter,
@@ -58,25 +62,54 @@ impl Pixtral {
             return Err(fields.invalid(SIZE, &expected));
         }
         let whole = &processor.whole;
+        let (marks, step, placeholder) = match family {
+            VisionFamily::LightOnOcr => {
+                // With the config of Mistral 3, it has the processor of Pixtral, too.
+                let is_of_pixtral = outer.text("model_type")? == Some("mistral3");
+                let step = if is_of_pixtral { images.side } else { step(fields)? };
+                (None, step, "<|image_pad|>")
+            }
+            _ => {
+                let row = token_of(whole, "image_break_token", "[IMG_BREAK]", encode)?;
+                let end = token_of(whole, "image_end_token", "[IMG_END]", encode)?;
+                (Some([row, end]), images.side, "[IMG]")
+            }
+        };
         Ok(Self {
             image_token: [images.placeholder],
-            break_token: token_of(whole, "image_break_token", "[IMG_BREAK]", encode)?,
-            end_token: token_of(whole, "image_end_token", "[IMG_END]", encode)?,
-            placeholder: whole.text("image_token")?.unwrap_or("[IMG]").to_owned(),
+            marks,
+            placeholder: whole.text("image_token")?.unwrap_or(placeholder).to_owned(),
             side: images.side,
+            step,
             most,
             filter: fields::filter(fields, Filter::Bicubic)?,
         })
     }
 
-    /// Returns the size of an image in whole squares.
+    /// Returns the size of an image in whole steps.
     fn target(&self, [height, width]: [usize; 2]) -> [usize; 2] {
         let ratios = [height as f64 / self.most[0] as f64, width as f64 / self.most[1] as f64];
         let ratio = ratios[0].max(ratios[1]);
         [height, width].map(|side| {
             let side = if ratio > 1.0 { (side as f64 / ratio) as usize } else { side };
-            side.max(1).div_ceil(self.side) * self.side
+            side.max(1).div_ceil(self.step) * self.step
         })
+    }
+
+    /// Returns the number of whole squares of an image.
+    fn num_embeds(&self, size: [usize; 2]) -> usize {
+        size.iter().map(|side| side / self.side).product()
+    }
+}
+
+/// Reads the sides of patches, which the processor of LightOnOCR leaves to that of its images: a
+/// number, or an equal height and width.
+fn step(fields: &Fields) -> Result<usize, ConfigError> {
+    const FIELD: &str = "patch_size";
+    let square = Size::Exact { height: 16, width: 16 };
+    match fields::size(fields, FIELD, true, square)? {
+        Size::Exact { height, width } if height == width => Ok(height),
+        _ => Err(fields.invalid(FIELD, "a number of pixels, or an equal height and width")),
     }
 }
 
@@ -86,7 +119,7 @@ impl FamilyProcessor for Pixtral {
     }
 
     fn max_item_embeds(&self) -> usize {
-        self.most.iter().map(|most| most.div_ceil(self.side)).product()
+        self.num_embeds(self.most.map(|most| most.div_ceil(self.step) * self.step))
     }
 
     fn placeholder(&self, _modality: Modality) -> &str {
@@ -98,6 +131,9 @@ impl FamilyProcessor for Pixtral {
     }
 
     fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
+        let Some([row, end]) = self.marks else {
+            return vec![self.image_token[0]; media.num_embeds];
+        };
         let shape = media.tensors.first().map(|tensor| &*tensor.shape);
         let columns = match shape {
             Some([_, _, width, 3]) => (width / self.side).max(1),
@@ -106,10 +142,10 @@ impl FamilyProcessor for Pixtral {
         let mut tokens = Vec::new();
         for _ in 0..media.num_embeds / columns {
             tokens.extend(std::iter::repeat_n(self.image_token[0], columns));
-            tokens.push(self.break_token);
+            tokens.push(row);
         }
         if let Some(last) = tokens.last_mut() {
-            *last = self.end_token;
+            *last = end;
         }
         tokens
     }
@@ -125,7 +161,12 @@ impl FamilyProcessor for Pixtral {
     ) -> Result<ProcessedMedia, MediaError> {
         let pixels = Pixels::of(image);
         let size = self.target([pixels.height, pixels.width]);
-        let pixels = pixels.resized(self.filter, size);
-        Ok(item(vec![pixels], size.iter().map(|side| side / self.side).product(), None))
+        let num_embeds = self.num_embeds(size);
+        if num_embeds == 0 {
+            let [height, width] = size;
+            let reason = format!("{height} x {width} pixels have no square of {}", self.side);
+            return Err(invalid(&reason));
+        }
+        Ok(item(vec![pixels.resized(self.filter, size)], num_embeds, None))
     }
 }

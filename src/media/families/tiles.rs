@@ -35,6 +35,33 @@ pub(super) fn grid(media: &ProcessedMedia) -> [usize; 2] {
     }
 }
 
+/// Returns the rows and columns of at most `most` tiles in which an image of `[height, width]`
+/// grows least. If it must shrink, those in which it shrinks least: HF `get_optimal_tiled_canvas`
+/// of Command A Vision.
+pub(super) fn least_scaled([height, width]: [usize; 2], side: usize, most: usize) -> [usize; 2] {
+    let mut all: Vec<[usize; 2]> = (1..=most)
+        .flat_map(|columns| (1..=most).map(move |rows| [rows, columns]))
+        .filter(|[rows, columns]| rows * columns <= most)
+        .collect();
+    all.sort_by_key(|[rows, columns]| rows * columns);
+    let scale = |[rows, columns]: [usize; 2]| {
+        let across = (columns * side) as f64 / width as f64;
+        across.min((rows * side) as f64 / height as f64)
+    };
+    let (mut best, mut found) = ([1, 1], f64::NEG_INFINITY);
+    for grid in all {
+        let own = scale(grid);
+        let is_better = match found < 1.0 {
+            true => own > found,
+            false => own >= 1.0 && own < found,
+        };
+        if is_better {
+            (best, found) = (grid, own);
+        }
+    }
+    best
+}
+
 /// Returns the rows and columns of at most `most` tiles, and at least `least`, whose ratio is
 /// nearest to that of an image of `[height, width]`: HF `get_optimal_tiled_canvas` of GOT-OCR 2.
 pub(super) fn nearest_ratio(

@@ -78,9 +78,15 @@ pub(super) fn text_of(
     Ok((fields, Wrapped { wrapper, text, tie }))
 }
 
+/// Other values of `model_type` beside an entry of `architectures`.
+const OTHER_MODEL_TYPES: [(&str, &str); 1] =
+    [("LightOnOCRForConditionalGeneration", "lighton_ocr")];
+
 fn check_model_type(outer: &Fields, wrapper: &Wrapper) -> Result<(), ConfigError> {
+    let is_other =
+        |model_type: &str| OTHER_MODEL_TYPES.contains(&(wrapper.architecture, model_type));
     match outer.text(MODEL_TYPE)? {
-        Some(model_type) if model_type != wrapper.model_type => {
+        Some(model_type) if model_type != wrapper.model_type && !is_other(model_type) => {
             let Wrapper { architecture, model_type, .. } = wrapper;
             let expected = format!("\"{model_type}\", as `architectures` is {architecture}");
             Err(outer.invalid(MODEL_TYPE, &expected))

@@ -2,8 +2,8 @@
 
 use super::wrappers::{BESIDE, INSIDE, TOWER, sizes};
 use super::{
-    Family, TextModel, TextPlace, VisionFamily, WeightNames, Wrapper, gpt_oss, granite, internlm2,
-    llama, mistral, phi3, qwen2, qwen3, qwen3_moe,
+    Family, TextModel, TextPlace, VisionFamily, WeightNames, Wrapper, cohere, cohere2, gpt_oss,
+    granite, internlm2, lfm2, llama, mistral, phi3, qwen2, qwen3, qwen3_moe,
 };
 
 const LLAVA_NEXT_CLASS: &str = "LlavaNextForConditionalGeneration";
@@ -11,6 +11,9 @@ const IDEFICS3_CLASS: &str = "Idefics3ForConditionalGeneration";
 const SMOLVLM_CLASS: &str = "SmolVLMForConditionalGeneration";
 const INTERNVL_CLASS: &str = "InternVLForConditionalGeneration";
 const INTERNVL_CHAT_CLASS: &str = "InternVLChatModel";
+const AYA_VISION_CLASS: &str = "AyaVisionForConditionalGeneration";
+const LFM2_VL_CLASS: &str = "Lfm2VlForConditionalGeneration";
+const COHERE2_VISION_CLASS: &str = "Cohere2VisionForConditionalGeneration";
 
 /// The text model of Idefics 3.
 const TEXT_MODEL: TextPlace = TextPlace { base: "model.text_model", lm_head: "lm_head" };
@@ -188,5 +191,61 @@ pub(super) const INTERNVL_CHAT: Wrapper = Wrapper {
     places: &[BESIDE],
     unread: &["vision_model", "mlp1"],
     vision: &[VisionFamily::InternVlChat],
+    audio: None,
+};
+
+/// Aya Vision.
+pub(super) const AYA_VISION: Wrapper = Wrapper {
+    architecture: AYA_VISION_CLASS,
+    model_type: "aya_vision",
+    models: "Aya Vision",
+    texts: &[
+        TextModel {
+            family: Family { architecture: AYA_VISION_CLASS, ..cohere2::FAMILY },
+            sizes: sizes([256_000, 8_192, 22_528, 40, 64]),
+            experts: &[],
+        },
+        TextModel {
+            family: Family { architecture: AYA_VISION_CLASS, ..cohere::FAMILY },
+            sizes: sizes([256_000, 8_192, 22_528, 40, 64]),
+            experts: &[],
+        },
+    ],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[VisionFamily::AyaVision],
+    audio: None,
+};
+
+/// Command A Vision.
+pub(super) const COHERE2_VISION: Wrapper = Wrapper {
+    architecture: COHERE2_VISION_CLASS,
+    model_type: "cohere2_vision",
+    models: "Command A Vision",
+    texts: &[TextModel {
+        family: Family { architecture: COHERE2_VISION_CLASS, ..cohere2::FAMILY },
+        sizes: sizes([256_000, 8_192, 22_528, 40, 64]),
+        experts: &[],
+    }],
+    places: &[INSIDE, BESIDE],
+    vision: &[VisionFamily::Cohere2Vision],
+    ..AYA_VISION
+};
+
+/// LFM2-VL.
+pub(super) const LFM2_VL: Wrapper = Wrapper {
+    architecture: LFM2_VL_CLASS,
+    model_type: "lfm2_vl",
+    models: "LFM2-VL, LFM2.5-VL",
+    texts: &[TextModel {
+        family: Family { architecture: LFM2_VL_CLASS, ..lfm2::FAMILY },
+        sizes: sizes([65_536, 2_560, 12_288, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[INSIDE],
+    unread: TOWER,
+    vision: &[VisionFamily::Lfm2Vl],
     audio: None,
 };

@@ -9,8 +9,8 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
-    in_tiles, llama, llama4, ministral3, mistral, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe,
-    qwen3_moe,
+    in_tiles, llama, llama4, ministral3, mistral, paligemma, qwen2, qwen2_moe, qwen3, qwen3_5,
+    qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -20,13 +20,13 @@ pub(super) const INSIDE: TextPlace = TextPlace::INSIDE;
 pub(super) const BESIDE: TextPlace =
     TextPlace { base: "language_model.model", lm_head: "language_model.lm_head" };
 /// The names of a text model alone.
-const PLAIN: TextPlace = TextPlace { base: "model", lm_head: "lm_head" };
+pub(super) const PLAIN: TextPlace = TextPlace { base: "model", lm_head: "lm_head" };
 
 /// A vision tower and a projector, beside the text model or inside of `model`.
 pub(super) const TOWER: &[&str] =
     &["vision_tower", "multi_modal_projector", "model.vision_tower", "model.multi_modal_projector"];
 /// The vision tower of Qwen and GLM.
-const VISUAL: &[&str] = &["visual", "model.visual"];
+pub(super) const VISUAL: &[&str] = &["visual", "model.visual"];
 
 /// The multimodal classes of which the text model is served.
 pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
@@ -347,6 +347,14 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::SMOLVLM,
     in_tiles::INTERNVL,
     in_tiles::INTERNVL_CHAT,
+    in_tiles::AYA_VISION,
+    in_tiles::COHERE2_VISION,
+    in_tiles::LFM2_VL,
+    paligemma::WRAPPER,
+    readers::GLM_OCR,
+    readers::LIGHTON_OCR,
+    readers::LIGHTON_OCR_WITH_MISTRAL3,
+    readers::PADDLEOCR_VL,
     hearing::QWEN2_AUDIO,
     hearing::VOXTRAL,
     hearing::AUDIO_FLAMINGO_3,
@@ -375,10 +383,11 @@ pub(super) const fn sizes(sizes: [usize; 5]) -> TextSizes {
     TextSizes { vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads }
 }
 
-const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
+pub(super) const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
 const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
 const PARTIAL_AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
-const PARTIAL_AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
+pub(super) const PARTIAL_AXES: RopeRule =
+    RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
 
 /// HF `Qwen2VLTextConfig` and `Qwen2_5_VLTextConfig`.
 const QWEN2_VL_TEXT: Family = Family {

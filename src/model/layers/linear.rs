@@ -102,6 +102,24 @@ impl Linear {
         Ok(Self { weight, bias: bias.transpose()?, site: None })
     }
 
+    /// Loads the layer `module` over patches of `side²` pixels. A row of this layer has a patch
+    /// channel by channel. `{module}.weight` is `[outputs, side · side · 3]`, pixel by pixel.
+    pub(in crate::model) fn of_pixels(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        [outputs, side]: [usize; 2],
+    ) -> Result<Self, ModelError> {
+        let (area, part) = (side * side, [Part::new(module.to_owned(), outputs)]);
+        let weight = loader.packed(module, [outputs, 3 * area], |loader| {
+            let stored = loader.values(&format!("{module}.weight"), &[outputs, 3 * area])?;
+            let values = by_patches(&stored, [area, 3]);
+            let view = [WeightView::F32(&values)];
+            let packed = LinearWeight::pack(&view, 3 * area, loader.dtype(), loader.device());
+            Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))
+        })?;
+        Ok(Self { weight, bias: Some(loader.bias(&part)?), site: None })
+    }
+
     /// Loads the convolution `module` of squares of `side²` patches, which follow each other as
     /// rows of `width`. A row of this layer has the patches of a square side by side.
     /// `{module}.weight` is `[outputs, width, side, side]`.

@@ -43,11 +43,22 @@ pub(super) struct BlockConfig {
     pub(super) qkv_bias: bool,
     pub(super) o_bias: bool,
     pub(super) mlp_bias: bool,
-    /// Whether queries and keys are normalised over all heads.
-    pub(super) has_head_norms: bool,
+    pub(super) head_norms: HeadNorms,
     /// Whether the elements of a head that turn together are neighbours in the checkpoint. There
     /// are three modules of queries, keys and values then.
     pub(super) has_neighbour_pairs: bool,
+}
+
+/// The norms of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum HeadNorms {
+    None,
+    /// A norm over all heads together: HF `InternVLVisionRMSNorm`.
+    AcrossHeads,
+    /// A norm of each head, with this number added to the mean square: HF `GlmOcrRMSNorm`.
+    OfEach {
+        eps: f32,
+    },
 }
 
 impl BlockConfig {
@@ -228,7 +239,7 @@ pub(super) fn features(
     }
 }
 
-/// The number added to the mean squares of heads: HF `InternVLVisionRMSNorm`.
+/// The number added to the mean squares of all heads: HF `InternVLVisionRMSNorm`.
 const HEAD_EPS: f32 = 1e-6;
 
 /// Returns the heads of a layer with their norms.
@@ -237,13 +248,19 @@ fn heads(
     module: &str,
     config: &BlockConfig,
 ) -> Result<QkvHeads, ModelError> {
-    let names = config.names.head_norms.filter(|_| config.has_head_norms);
+    let names = config.names.head_norms;
     let mut norm = |index: usize| {
-        let load = |names: [&str; 2]| {
-            let name = format!("{module}.{}.weight", names[index]);
-            Ok::<_, ModelError>(HeadNorm::RmsAcrossHeads(loader.vector(&name, config.hidden_size)?))
-        };
-        names.map(load).transpose()
+        let Some(names) = names else { return Ok(None) };
+        let name = format!("{module}.{}.weight", names[index]);
+        Ok::<_, ModelError>(match config.head_norms {
+            HeadNorms::None => None,
+            HeadNorms::AcrossHeads => {
+                Some(HeadNorm::RmsAcrossHeads(loader.vector(&name, config.hidden_size)?))
+            }
+            HeadNorms::OfEach { .. } => {
+                Some(HeadNorm::Rms(loader.vector(&name, config.head_dim())?))
+            }
+        })
     };
     Ok(QkvHeads {
         num_heads: config.num_heads,
@@ -252,7 +269,10 @@ fn heads(
         q_norm: norm(0)?,
         k_norm: norm(1)?,
         norms_after_rope: false,
-        eps: HEAD_EPS,
+        eps: match config.head_norms {
+            HeadNorms::OfEach { eps } => eps,
+            HeadNorms::None | HeadNorms::AcrossHeads => HEAD_EPS,
+        },
         clip: None,
     })
 }

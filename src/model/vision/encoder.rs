@@ -26,6 +26,16 @@ pub(super) trait Tower: Send + Sync {
     fn mapped_bytes(&self) -> u64;
 }
 
+/// The tokens of a prompt that attend to each other, and not only to those before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ItemAttention {
+    None,
+    /// Those of an image.
+    WithinItems,
+    /// All tokens of a prompt with an image.
+    WithinPrompts,
+}
+
 /// The encoder of a model's images.
 #[derive(Debug)]
 pub(super) struct VisionEncoder<T> {
@@ -34,8 +44,8 @@ pub(super) struct VisionEncoder<T> {
     pub(super) placeholders: Vec<u32>,
     /// The axes of the text model's positions.
     pub(super) position_axes: usize,
-    /// Whether the tokens of an image attend to each other.
-    pub(super) attends_within_items: bool,
+    /// The tokens that attend to each other.
+    pub(super) attention: ItemAttention,
 }
 
 impl<T: Tower> VisionEncoder<T> {
@@ -92,7 +102,11 @@ impl<T: Tower> MediaEncoder for VisionEncoder<T> {
     }
 
     fn attends_within_items(&self) -> bool {
-        self.attends_within_items
+        self.attention != ItemAttention::None
+    }
+
+    fn attends_within_prompts(&self) -> bool {
+        self.attention == ItemAttention::WithinPrompts
     }
 
     fn is_placeholder(&self, token_id: u32) -> bool {

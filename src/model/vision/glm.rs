@@ -1,5 +1,6 @@
-//! The tower of GLM-4.1V and its successors (HF `Glm4vVisionModel`): images of any size. Their
-//! places are in rotary embeddings, and in learned positions that are sampled for each size.
+//! The towers of GLM-4.1V and its successors (HF `Glm4vVisionModel`) and of GLM-OCR (HF
+//! `GlmOcrVisionModel`): images of any size. Their places are in rotary embeddings. All but GLM-OCR
+//! have learned positions, too, which are sampled for each size.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -12,13 +13,13 @@
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{Activation, EmbeddingTable, activate, profile::timed};
 
-use super::activation;
 use super::batch::{AxialRotary, rows, sequences};
-use super::block::{Block, BlockConfig, BlockNames, Rows, sum};
+use super::block::{Block, BlockConfig, BlockNames, HeadNorms, Rows, sum};
 use super::encoder::Tower;
 use super::grid::Grid;
 use super::pixels::{PatchSize, Pixels};
 use super::qwen::{Patches, add_positions, apart};
+use super::{VisionFamily, activation};
 use crate::model::config::{ConfigError, Fields, NormConfig};
 use crate::model::family::NormKind;
 use crate::model::layers::{Linear, Norm, Part, embedding_table};
@@ -33,13 +34,13 @@ const BLOCK: BlockNames = BlockNames {
     inner: &["mlp.gate_proj", "mlp.up_proj"],
     down: "mlp.down_proj",
     factors: None,
-    head_norms: None,
+    head_norms: Some(["attn.q_norm", "attn.k_norm"]),
 };
 
 /// The norm of a merger: torch's own numbers.
 const MERGER_NORM: NormConfig = NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-5 };
 
-/// The shape of a tower: HF `Glm4vVisionConfig`.
+/// The shape of a tower: HF `Glm4vVisionConfig`, `GlmOcrVisionConfig`.
 #[derive(Debug, Clone)]
 pub(super) struct GlmConfig {
     block: BlockConfig,
@@ -51,8 +52,8 @@ pub(super) struct GlmConfig {
     /// The inner width of the merger.
     merger_size: usize,
     rope_theta: f64,
-    /// Places on a side of the grid of learned positions.
-    positions_side: usize,
+    /// Places on a side of the grid of learned positions, if there are some.
+    positions_side: Option<usize>,
 }
 
 impl GlmConfig {
@@ -60,13 +61,17 @@ impl GlmConfig {
     ///
     /// # Errors
     /// [`ConfigError`] if a field has no valid value.
-    pub(super) fn read(fields: &Fields) -> Result<Self, ConfigError> {
+    pub(super) fn read(fields: &Fields, family: VisionFamily) -> Result<Self, ConfigError> {
         const HEADS: &str = "num_heads";
-        const IMAGE: &str = "image_size";
+        let is_ocr = family == VisionFamily::GlmOcr;
         let size = |field: &str, default: usize| {
             Ok::<usize, ConfigError>(fields.size(field)?.unwrap_or(default))
         };
-        let (hidden_size, num_heads) = (size("hidden_size", 1_536)?, size(HEADS, 12)?);
+        let [hidden_size, num_heads, out_hidden_size, inner_size] = match is_ocr {
+            true => [1_024, 16, 1_536, 4_096],
+            false => [1_536, 12, 4_096, 13_696],
+        };
+        let (hidden_size, num_heads) = (size("hidden_size", hidden_size)?, size(HEADS, num_heads)?);
         if !hidden_size.is_multiple_of(4 * num_heads) {
             let expected = format!("a divisor of {hidden_size}, with heads of a multiple of 4");
             return Err(fields.invalid(HEADS, &expected));
@@ -82,45 +87,63 @@ impl GlmConfig {
             return Err(rope.invalid("rope_type", "\"axial\""));
         }
         let theta = rope.map(|rope| rope.positive("rope_theta")).transpose()?.flatten();
-        let out_hidden_size = size("out_hidden_size", 4_096)?;
+        let out_hidden_size = size("out_hidden_size", out_hidden_size)?;
+        let inner_size = size("intermediate_size", inner_size)?;
         let patch_size = size("patch_size", 14)?;
-        let positions_side = size(IMAGE, 336)? / patch_size;
-        if positions_side == 0 {
-            return Err(fields.invalid(IMAGE, &format!("at least patch_size, {patch_size}")));
-        }
+        let has_bias = fields.flag_or("attention_bias", is_ocr)?;
         let eps = fields.positive("rms_norm_eps")?.unwrap_or(1e-5) as f32;
         Ok(Self {
             block: BlockConfig {
                 names: &BLOCK,
                 hidden_size,
-                // The inner width of a layer is that of the output.
-                intermediate_size: out_hidden_size,
+                // But in GLM-OCR, the inner width of a layer is that of the output.
+                intermediate_size: if is_ocr { inner_size } else { out_hidden_size },
                 num_heads,
                 norm: NormConfig { kind: NormKind::Rms, eps },
                 activation: activation(fields, "hidden_act", Activation::Silu)?,
-                qkv_bias: fields.flag_or("attention_bias", false)?,
-                o_bias: false,
-                mlp_bias: false,
-                has_head_norms: false,
+                qkv_bias: has_bias,
+                o_bias: is_ocr && has_bias,
+                mlp_bias: is_ocr && has_bias,
+                head_norms: if is_ocr { HeadNorms::OfEach { eps } } else { HeadNorms::None },
                 has_neighbour_pairs: false,
             },
             depth: size("depth", 24)?,
             patch: PatchSize { side: patch_size, frames: size("temporal_patch_size", 2)? },
             merge: size("spatial_merge_size", 2)?,
             out_hidden_size,
-            merger_size: size("intermediate_size", 13_696)?,
+            merger_size: if is_ocr { 3 * out_hidden_size } else { inner_size },
             rope_theta: theta.unwrap_or(10_000.0),
-            positions_side,
+            positions_side: match is_ocr {
+                true => None,
+                false => Some(positions_side(fields, patch_size)?),
+            },
         })
     }
+}
+
+/// Returns the places on a side of the grid of learned positions.
+fn positions_side(fields: &Fields, patch_size: usize) -> Result<usize, ConfigError> {
+    const IMAGE: &str = "image_size";
+    match fields.size(IMAGE)?.unwrap_or(336) / patch_size {
+        0 => Err(fields.invalid(IMAGE, &format!("at least patch_size, {patch_size}"))),
+        side => Ok(side),
+    }
+}
+
+/// The learned positions of a tower, and the norm before them.
+#[derive(Debug)]
+struct Positions {
+    norm: Norm,
+    table: EmbeddingTable,
+    /// Places on a side of the grid.
+    side: usize,
 }
 
 /// A tower with its merger.
 #[derive(Debug)]
 pub(super) struct GlmTower {
     patch_embed: Linear,
-    first_norm: Norm,
-    pos_embed: EmbeddingTable,
+    positions: Option<Positions>,
     blocks: Vec<Block>,
     last_norm: Norm,
     merger: Merger,
@@ -150,10 +173,12 @@ impl Tower for GlmTower {
         let lines: Vec<u32> = (0..places.len() as u32).collect();
         let table = self.rotary.table(&places, &self.device).map_err(|error| error.to_string())?;
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
-        let hidden = timed("patch_embed", || self.patch_embed.forward(patches, Adapters::none()));
-        let side = self.config.positions_side;
-        let taps: Vec<_> = grids.iter().flat_map(|grid| grid.cubic_taps(side)).collect();
-        let mut hidden = add_positions(self.first_norm.forward(hidden), &taps, &self.pos_embed);
+        let mut hidden =
+            timed("patch_embed", || self.patch_embed.forward(patches, Adapters::none()));
+        if let Some(Positions { norm, table, side }) = &self.positions {
+            let taps: Vec<_> = grids.iter().flat_map(|grid| grid.cubic_taps(*side)).collect();
+            hidden = add_positions(norm.forward(hidden), &taps, table);
+        }
         let mut residual = None;
         for block in &self.blocks {
             let seen = Rows { sequences: &frames, rotary: Some((&lines, &table)) };
@@ -182,15 +207,21 @@ impl GlmTower {
         let hidden = block.hidden_size;
         let full = |name: &str| format!("{module}.{name}");
         let shape = [hidden, 3, patch.frames, patch.side, patch.side];
-        let positions = positions_side * positions_side;
-        let table = full("embeddings.position_embedding");
         let norm = |loader: &mut WeightLoader<'_>, name: &str| {
             Norm::load(loader, &full(name), hidden, block.norm)
         };
+        let positions = |side: usize| {
+            let table = full("embeddings.position_embedding");
+            Ok::<_, ModelError>(Positions {
+                norm: norm(loader, "post_conv_layernorm")?,
+                table: embedding_table(loader, &table, side * side, hidden)?,
+                side,
+            })
+        };
+        let positions = positions_side.map(positions).transpose()?;
         Ok(Self {
             patch_embed: Linear::of_patches(loader, &full("patch_embed.proj"), &shape, true)?,
-            first_norm: norm(loader, "post_conv_layernorm")?,
-            pos_embed: embedding_table(loader, &table, positions, hidden)?,
+            positions,
             blocks: (0..config.depth)
                 .map(|index| Block::load(loader, &full(&format!("blocks.{index}")), block))
                 .collect::<Result<_, _>>()?,

@@ -13,7 +13,7 @@ pub(super) struct Grid {
     pub(super) windows: Vec<usize>,
     /// For each embedding, by frames, rows and columns, the index of its square in this order.
     pub(super) order: Vec<u32>,
-    /// Rows and columns of patches.
+    /// Rows and columns of patches in squares.
     size: [usize; 2],
 }
 
@@ -34,8 +34,43 @@ impl Grid {
         if height % side != 0 || width % side != 0 {
             return Err(format!("an image of {height} x {width} pixels, in squares of {side}"));
         }
-        let (rows, columns, num_frames) =
-            (height / side, width / side, count.div_ceil(patch.frames));
+        let num_frames = count.div_ceil(patch.frames);
+        Ok(Self::of_squares([height / side, width / side], num_frames, merge, window))
+    }
+
+    /// Returns the grid of one image, which may have patches beside whole squares. Those come last,
+    /// and become no embedding. Pixels beside whole patches are left out.
+    ///
+    /// # Errors
+    /// The sizes, if the image has no whole square.
+    pub(super) fn with_rest(
+        images: Images<'_>,
+        patch: PatchSize,
+        merge: usize,
+    ) -> Result<Self, String> {
+        let Images { height, width, .. } = images;
+        let [rows, columns] = [height, width].map(|side| side / patch.side);
+        let squares = [rows / merge, columns / merge];
+        if squares.contains(&0) {
+            let side = patch.side * merge;
+            return Err(format!("an image of {height} x {width} pixels has no square of {side}"));
+        }
+        let mut grid = Self::of_squares(squares, 1, merge, None);
+        let [whole_rows, whole_columns] = grid.size;
+        let all = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        let rest = all.filter(|(row, column)| *row >= whole_rows || *column >= whole_columns);
+        grid.places.extend(rest.map(|(row, column)| PatchPlace { frame: 0, row, column }));
+        grid.frames = vec![rows * columns];
+        Ok(grid)
+    }
+
+    /// Returns the grid of frames of `rows` and `columns` of squares.
+    fn of_squares(
+        [rows, columns]: [usize; 2],
+        num_frames: usize,
+        merge: usize,
+        window: Option<usize>,
+    ) -> Self {
         let window = window.unwrap_or(rows.max(columns)).max(1);
         let squares = || {
             let starts = |len: usize| (0..len).step_by(window);
@@ -65,7 +100,17 @@ impl Grid {
         }
         let size = [rows * merge, columns * merge];
         let frames = vec![size[0] * size[1]; num_frames];
-        Ok(Self { places, frames, windows, order, size })
+        Self { places, frames, windows, order, size }
+    }
+
+    /// Returns the rows and columns of patches in squares.
+    pub(super) fn size(&self) -> [usize; 2] {
+        self.size
+    }
+
+    /// Returns the number of patches that are in squares of `merge²`.
+    pub(super) fn num_in_squares(&self, merge: usize) -> usize {
+        self.order.len() * merge * merge
     }
 
     /// Returns row and column of each patch.
@@ -81,6 +126,29 @@ impl Grid {
             let (low, part) = (source.floor(), source - source.floor());
             let next = (low as usize + 1).min(side - 1);
             [(low as usize, 1.0 - part), (next, 1.0 - (part - 1.0).abs())]
+        };
+        self.places.iter().map(move |place| {
+            let [rows, columns] = [taps(place.row, self.size[0]), taps(place.column, self.size[1])];
+            let corner = |row: usize, column: usize| {
+                let ((row, weight), (column, other)) = (rows[row], columns[column]);
+                ((row * side + column) as u32, weight * other)
+            };
+            [corner(0, 0), corner(0, 1), corner(1, 0), corner(1, 1)]
+        })
+    }
+
+    /// Returns the same for a grid whose outermost places lie half a place within the image, as in
+    /// torch's `interpolate` without `align_corners`. A place outside the grid is the nearest one
+    /// inside.
+    pub(super) fn centered_corners(
+        &self,
+        side: usize,
+    ) -> impl Iterator<Item = [(u32, f32); 4]> + '_ {
+        let taps = move |at: usize, size: usize| {
+            let source = (at as f32 + 0.5) * side as f32 / size as f32 - 0.5;
+            let (low, part) = (source.floor(), source - source.floor());
+            let place = |tap: i64| (low as i64 + tap).clamp(0, side as i64 - 1) as usize;
+            [(place(0), 1.0 - part), (place(1), 1.0 - (part - 1.0).abs())]
         };
         self.places.iter().map(move |place| {
             let [rows, columns] = [taps(place.row, self.size[0]), taps(place.column, self.size[1])];
@@ -129,6 +197,25 @@ fn cubic_weights(part: f32) -> [f32; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{MediaData, MediaTensorView};
+
+    #[test]
+    fn patches_beside_squares_come_last() {
+        let grid = |height: usize, width: usize| {
+            let data = vec![0; height * width * 3];
+            let (shape, data) = (&[height, width, 3], MediaData::U8(&data));
+            let images = Images::read(Some(&MediaTensorView { shape, data })).unwrap();
+            Grid::with_rest(images, PatchSize { side: 4, frames: 1 }, 2)
+        };
+        let found = grid(12, 21).unwrap();
+        assert_eq!((found.order.len(), found.num_in_squares(2)), (2, 8));
+        assert_eq!((found.places.len(), found.frames[0]), (15, 15));
+        let last: Vec<[u32; 2]> = found.rows_and_columns().skip(8).collect();
+        assert_eq!(last[..2], [[0, 4], [1, 4]]);
+        assert_eq!(last[2..], [[2, 0], [2, 1], [2, 2], [2, 3], [2, 4]]);
+        assert_eq!(grid(8, 8).unwrap().places.len(), 4);
+        assert!(grid(7, 40).unwrap_err().contains("7 x 40"));
+    }
 
     #[test]
     fn a_place_of_the_grid_is_itself() {

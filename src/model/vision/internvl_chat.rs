@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::block::BlockConfig;
+use super::block::{BlockConfig, HeadNorms};
 use super::token;
 use crate::model::config::{ConfigError, ConfigSource, Fields};
 use crate::model::family::NormKind;
@@ -59,13 +59,15 @@ pub(super) fn require_side(outer: &Fields, side: usize) -> Result<(), ConfigErro
 pub(super) fn adjust(vision: &Fields, block: &mut BlockConfig) -> Result<(), ConfigError> {
     const NORM: &str = "norm_type";
     block.qkv_bias = vision.flag_or("qkv_bias", false)?;
-    block.has_head_norms = vision.flag_or("qk_normalization", true)?;
+    if vision.flag_or("qk_normalization", true)? {
+        block.head_norms = HeadNorms::AcrossHeads;
+    }
     match vision.text(NORM)? {
         None | Some("rms_norm") => block.norm.kind = NormKind::Rms,
         Some("layer_norm") => {}
         Some(_) => return Err(vision.invalid(NORM, "\"layer_norm\" or \"rms_norm\"")),
     }
-    if block.has_head_norms && block.norm.eps != HEAD_EPS {
+    if block.head_norms != HeadNorms::None && block.norm.eps != HEAD_EPS {
         let expected = format!("{HEAD_EPS}, as queries and keys are normalised");
         return Err(vision.invalid("layer_norm_eps", &expected));
     }

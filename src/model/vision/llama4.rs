@@ -14,7 +14,7 @@ use playhouse_kernels::{
 };
 
 use super::batch::{AxialRotary, rows, sequences};
-use super::block::{Block, BlockConfig, BlockNames, Rows, sum};
+use super::block::{Block, BlockConfig, BlockNames, HeadNorms, Rows, sum};
 use super::encoder::Tower;
 use super::llava::side;
 use super::pixels::{Images, PatchSize, Pixels};
@@ -111,7 +111,7 @@ impl Llama4Config {
                 qkv_bias: true,
                 o_bias: true,
                 mlp_bias: true,
-                has_head_norms: false,
+                head_norms: HeadNorms::None,
                 has_neighbour_pairs: true,
             },
             num_layers: size("num_hidden_layers", 34)?,

@@ -1,15 +1,17 @@
 //! The towers of the classes that are made as LLaVA is, as `config.json` describes them: LLaVA 1.5,
-//! Pixtral, Mistral 3, Gemma 3, Idefics 3, SmolVLM and InternVL.
+//! Gemma 3, Idefics 3, SmolVLM, InternVL, Aya Vision and Command A Vision.
 
 use playhouse_kernels::Activation;
 use serde_json::Value;
 
-use super::block::BlockConfig;
+use super::block::{BlockConfig, HeadNorms};
+use super::cohere;
 use super::config::{CLIP_SCALE, IMAGENET_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
+use super::encoder::ItemAttention;
 use super::internvl_chat;
 use super::llama4::Llama4Config;
 use super::pixels::{PatchSize, Pixels};
-use super::pixtral::{self, PixtralConfig, PixtralTower};
+use super::pixtral_config::pixtral;
 use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
 use super::vit::{VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
@@ -19,9 +21,7 @@ use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
 use crate::model::weight_loader::WeightLoader;
 
-const PROJECTORS: &[&str] = &["multi_modal_projector", "model.multi_modal_projector"];
-const TOWERS: &[&str] = &["vision_tower", "model.vision_tower"];
-const LINEARS: &[&str] = &["linear_1", "linear_2"];
+pub(super) const LINEARS: &[&str] = &["linear_1", "linear_2"];
 
 /// The facts about the images of a model with a fixed size that its processor needs.
 #[derive(Debug, Clone, Copy)]
@@ -62,28 +62,6 @@ impl TileImages {
     }
 }
 
-/// The facts about the images of Pixtral and Mistral 3 that their processor needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PixtralImages {
-    /// The token in the places of embeddings.
-    pub(crate) placeholder: u32,
-    /// Pixels on a side of a square, which is one embedding.
-    pub(crate) side: usize,
-}
-
-impl PixtralImages {
-    /// Reads the facts of a model whose `config.json` has the fields `outer`.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if a field has no valid value.
-    pub(crate) fn read(family: VisionFamily, outer: &Fields) -> Result<Self, ConfigError> {
-        let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let vision_tower = pixtral(outer, &vision, 1, 1e-5, family)?;
-        let side = vision_tower.patch.side * vision_tower.projector.merge;
-        Ok(Self { placeholder: placeholder(outer, family)?, side })
-    }
-}
-
 /// Reads the tower.
 pub(super) fn read(
     family: VisionFamily,
@@ -93,7 +71,7 @@ pub(super) fn read(
     text: &ModelConfig,
 ) -> Result<VisionPlan, ConfigError> {
     let vision_tower = match family {
-        VisionFamily::Pixtral | VisionFamily::Mistral3 => {
+        VisionFamily::Pixtral | VisionFamily::Mistral3 | VisionFamily::LightOnOcr => {
             let eps = text.norm.eps;
             TowerPlan::Pixtral(pixtral(outer, vision, text.hidden_size, eps, family)?)
         }
@@ -104,14 +82,21 @@ pub(super) fn read(
         scale: processor.scale(scale(family))?,
         placeholders: vec![placeholder(outer, family)?],
         position_axes: 1,
-        attends_within_items: family == VisionFamily::Gemma3,
+        attention: match family {
+            VisionFamily::Gemma3 => ItemAttention::WithinItems,
+            VisionFamily::PaliGemma => ItemAttention::WithinPrompts,
+            _ => ItemAttention::None,
+        },
     })
 }
 
 /// Returns the numbers of pixels in the class of a tower's image processor.
 fn scale(family: VisionFamily) -> PixelScale {
     match family {
-        VisionFamily::Siglip | VisionFamily::Gemma3 | VisionFamily::Idefics3 => UNIT_SCALE,
+        VisionFamily::Siglip
+        | VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::PaliGemma => UNIT_SCALE,
         VisionFamily::InternVlChat => IMAGENET_SCALE,
         _ => CLIP_SCALE,
     }
@@ -125,6 +110,10 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::Idefics3 => 128_257,
         VisionFamily::InternVl | VisionFamily::InternVlChat => 151_667,
         VisionFamily::Llama4 => 200_092,
+        VisionFamily::LightOnOcr => 151_655,
+        VisionFamily::Lfm2Vl => 396,
+        VisionFamily::PaliGemma => 256_000,
+        VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
         _ => 32_000,
     };
     Ok(match token(outer, "image_token_index")? {
@@ -153,7 +142,9 @@ fn vit(
     let mut block = block(vision, names(family), sizes, family)?;
     if family == VisionFamily::InternVl {
         block.qkv_bias = vision.flag_or("attention_bias", false)?;
-        block.has_head_norms = vision.flag_or("use_qk_norm", false)?;
+        if vision.flag_or("use_qk_norm", false)? {
+            block.head_norms = HeadNorms::AcrossHeads;
+        }
         if let Some("rms_norm") = vision.text("norm_type")? {
             block.norm.kind = NormKind::Rms;
         }
@@ -171,9 +162,16 @@ fn vit(
     if patch_size * projector.merge > image_size {
         return Err(vision.invalid(PATCH, &format!("at most image_size, {image_size}")));
     }
+    if let VisionFamily::AyaVision | VisionFamily::Cohere2Vision = family {
+        cohere::require_squares(outer, image_size / patch_size, projector.merge)?;
+    }
     let num_layers = vision.size("num_hidden_layers")?.unwrap_or(num_layers);
     let feature_layers = match family {
-        VisionFamily::Gemma3 | VisionFamily::Idefics3 => vec![num_layers],
+        VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::Cohere2Vision
+        | VisionFamily::PaliGemma => vec![num_layers],
+        VisionFamily::AyaVision => cohere::feature_layer(outer, num_layers)?,
         VisionFamily::InternVl | VisionFamily::InternVlChat => {
             feature_layers(outer, num_layers, -1)?
         }
@@ -182,7 +180,10 @@ fn vit(
     let last_norm = NormConfig { kind: NormKind::Layer { has_bias: true }, ..block.norm };
     let is_pooled = family != VisionFamily::InternVl || vision.flag_or("use_mean_pooling", true)?;
     let has_last_norm = match family {
-        VisionFamily::Gemma3 | VisionFamily::Idefics3 => true,
+        VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::Cohere2Vision
+        | VisionFamily::PaliGemma => true,
         _ => !is_pooled && feature_layers.contains(&num_layers),
     };
     Ok(VitConfig {
@@ -251,7 +252,7 @@ fn block(
         qkv_bias: true,
         o_bias: true,
         mlp_bias: true,
-        has_head_norms: false,
+        head_norms: HeadNorms::None,
         has_neighbour_pairs: false,
     })
 }
@@ -265,6 +266,8 @@ fn projector(
     const RATIO: &str = "downsample_ratio";
     let plain = ProjectorConfig {
         layers: LINEARS,
+        inner: None,
+        is_gated: false,
         activation: activation(outer, "projector_hidden_act", Activation::Gelu)?,
         has_bias: true,
         merge: 1,
@@ -293,6 +296,10 @@ fn projector(
             let norm = ProjectorNorm::OfSquare(name, norm);
             ProjectorConfig { merge: merge as usize, norm, layers, ..plain }
         }
+        VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
+            cohere::projector(outer, plain, family)?
+        }
+        VisionFamily::PaliGemma => ProjectorConfig { layers: &["linear"], ..plain },
         _ => {
             ProjectorConfig { has_bias: outer.flag_or("multimodal_projector_bias", true)?, ..plain }
         }
@@ -317,6 +324,8 @@ fn gemma3(
     let norm = NormConfig { kind: NormKind::RmsPlusOne, eps };
     Ok(ProjectorConfig {
         layers: &[],
+        inner: None,
+        is_gated: false,
         activation: Activation::Gelu,
         has_bias: false,
         merge: side / squares,
@@ -327,70 +336,6 @@ fn gemma3(
     })
 }
 
-/// Reads the shape of the tower of Pixtral and Mistral 3, and of its projector.
-fn pixtral(
-    outer: &Fields,
-    vision: &Fields,
-    outputs: usize,
-    text_eps: f32,
-    family: VisionFamily,
-) -> Result<PixtralConfig, ConfigError> {
-    const HEADS: &str = "num_attention_heads";
-    let size = |field: &str, default: usize| {
-        Ok::<usize, ConfigError>(vision.size(field)?.unwrap_or(default))
-    };
-    let (hidden_size, num_heads) = (size("hidden_size", 1_024)?, size(HEADS, 16)?);
-    if !hidden_size.is_multiple_of(4 * num_heads) {
-        let expected = format!("a divisor of {hidden_size}, with heads of a multiple of 4");
-        return Err(vision.invalid(HEADS, &expected));
-    }
-    let is_mistral3 = family == VisionFamily::Mistral3;
-    let num_layers = size("num_hidden_layers", 24)?;
-    let feature_layers = feature_layers(outer, num_layers, if is_mistral3 { -1 } else { -2 })?;
-    if is_mistral3 && feature_layers.len() > 1 {
-        return Err(outer.invalid("vision_feature_layer", "one layer"));
-    }
-    let rope = match vision.nested("rope_parameters")? {
-        Some(rope) => rope.positive("rope_theta")?,
-        None => vision.positive("rope_theta")?,
-    };
-    let norm = NormConfig { kind: NormKind::Rms, eps: text_eps };
-    Ok(PixtralConfig {
-        block: BlockConfig {
-            names: &pixtral::BLOCK,
-            hidden_size,
-            intermediate_size: size("intermediate_size", 4_096)?,
-            num_heads,
-            norm: pixtral::NORM,
-            activation: activation(vision, "hidden_act", Activation::Gelu)?,
-            qkv_bias: false,
-            o_bias: false,
-            mlp_bias: false,
-            has_head_norms: false,
-            has_neighbour_pairs: false,
-        },
-        patch: PatchSize { side: side(vision, "patch_size", 16)?, frames: 1 },
-        rope_theta: rope.unwrap_or(10_000.0),
-        feature_layers,
-        projector: ProjectorConfig {
-            layers: LINEARS,
-            activation: activation(outer, "projector_hidden_act", Activation::Gelu)?,
-            has_bias: outer.flag_or("multimodal_projector_bias", !is_mistral3)?,
-            merge: match is_mistral3 {
-                true => outer.size("spatial_merge_size")?.unwrap_or(2),
-                false => 1,
-            },
-            norm: match is_mistral3 {
-                true => ProjectorNorm::OfPatch("norm", norm),
-                false => ProjectorNorm::None,
-            },
-            averages: false,
-            merging: is_mistral3.then_some(Merging::Unfolded("patch_merger.merging_layer")),
-            outputs,
-        },
-    })
-}
-
 /// Returns whether the first state of an image has no embedding.
 fn drops_first(
     outer: &Fields,
@@ -398,8 +343,15 @@ fn drops_first(
     family: VisionFamily,
 ) -> Result<bool, ConfigError> {
     const STRATEGY: &str = "vision_feature_select_strategy";
-    if let VisionFamily::Gemma3 | VisionFamily::Idefics3 = family {
+    if let VisionFamily::Gemma3
+    | VisionFamily::Idefics3
+    | VisionFamily::Cohere2Vision
+    | VisionFamily::PaliGemma = family
+    {
         return Ok(false);
+    }
+    if family == VisionFamily::AyaVision {
+        return cohere::keeps_all(outer).map(|()| false);
     }
     let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
     // SigLIP has no state of a class. Without its first state, a tile is no square.
@@ -415,7 +367,7 @@ fn drops_first(
 
 /// Returns after how many layers the states are features: one number, or several, of which negative
 /// ones count from the last layer.
-fn feature_layers(
+pub(super) fn feature_layers(
     outer: &Fields,
     num_layers: usize,
     default: i64,
@@ -462,15 +414,4 @@ pub(super) fn load_vit(
     let end = ends.into_iter().find(|name| loader.has(name)).unwrap_or(ends[0]);
     let end = config.ends_rows.then_some(end);
     VitTower::load(loader, module, projector, end, config, pixels)
-}
-
-/// Loads the tower of Pixtral or Mistral 3, and its projector.
-pub(super) fn load_pixtral(
-    loader: &mut WeightLoader<'_>,
-    config: &PixtralConfig,
-    pixels: Pixels,
-) -> Result<PixtralTower, ModelError> {
-    let module = stored(loader, TOWERS, "patch_conv.weight");
-    let projector = stored(loader, PROJECTORS, "linear_1.weight");
-    PixtralTower::load(loader, module, projector, config, pixels)
 }

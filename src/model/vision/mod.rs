@@ -9,6 +9,7 @@
 mod anyres;
 mod batch;
 mod block;
+mod cohere;
 mod config;
 mod encoder;
 mod glm;
@@ -16,11 +17,15 @@ mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod paddle;
 mod pixels;
 mod pixtral;
+mod pixtral_config;
 mod projector;
 mod qwen;
 mod qwen_config;
+mod resized;
+mod siglip2;
 mod vit;
 mod vit_names;
 
@@ -28,7 +33,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::config::PixelScale;
-use self::encoder::VisionEncoder;
+use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
 use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
 use super::families::WRAPPERS;
@@ -39,8 +44,10 @@ use super::{MediaEncoder, ModelError};
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::ProcessorConfig;
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
-pub(crate) use llava::{PixtralImages, TileImages};
+pub(crate) use llava::TileImages;
+pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
+pub(crate) use siglip2::Siglip2Images;
 
 /// The places of the towers of Qwen and GLM.
 const VISUAL: &[&str] = &["model.visual", "visual"];
@@ -87,6 +94,20 @@ pub(crate) enum VisionFamily {
     Glm4v,
     /// That of Llama 4.
     Llama4,
+    /// The tower of GLM-OCR.
+    GlmOcr,
+    /// The tower of Pixtral with the projector of Mistral 3, under names of its own: LightOnOCR.
+    LightOnOcr,
+    /// SigLIP for images of any size: PaddleOCR-VL.
+    PaddleOcr,
+    /// SigLIP with the projector of Aya Vision, over tiles.
+    AyaVision,
+    /// The same of Command A Vision.
+    Cohere2Vision,
+    /// SigLIP 2 for images of any size: LFM2-VL.
+    Lfm2Vl,
+    /// SigLIP with the projector of PaliGemma.
+    PaliGemma,
 }
 
 impl VisionFamily {
@@ -117,8 +138,14 @@ impl VisionFamily {
     fn model_type(self) -> Option<&'static str> {
         match self {
             Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
-            Self::Siglip | Self::LlavaNextSiglip | Self::Gemma3 => Some("siglip_vision_model"),
-            Self::Pixtral => Some("pixtral"),
+            Self::Siglip
+            | Self::LlavaNextSiglip
+            | Self::Gemma3
+            | Self::PaliGemma
+            | Self::AyaVision
+            | Self::Cohere2Vision => Some("siglip_vision_model"),
+            Self::Pixtral | Self::LightOnOcr => Some("pixtral"),
+            Self::Lfm2Vl => Some("siglip2_vision_model"),
             _ => None,
         }
     }
@@ -136,7 +163,7 @@ pub(super) struct VisionPlan {
     scale: PixelScale,
     placeholders: Vec<u32>,
     position_axes: usize,
-    attends_within_items: bool,
+    attention: ItemAttention,
 }
 
 #[derive(Debug, Clone)]
@@ -146,6 +173,8 @@ enum TowerPlan {
     Qwen(qwen::QwenConfig),
     Glm(glm::GlmConfig),
     Llama4(llama4::Llama4Config),
+    Paddle(paddle::PaddleConfig),
+    Siglip2(siglip2::Siglip2Config),
 }
 
 impl VisionPlan {
@@ -193,7 +222,7 @@ impl VisionPlan {
                     token("video_token_id", tokens[1])?,
                 ],
                 position_axes: 3,
-                attends_within_items: false,
+                attention: ItemAttention::None,
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
@@ -204,7 +233,14 @@ impl VisionPlan {
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
-                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual)?), [151_343, 151_344])
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [151_343, 151_344])
+            }
+            VisionFamily::GlmOcr => {
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [59_280, 59_281])
+            }
+            VisionFamily::PaddleOcr => {
+                let config = paddle::PaddleConfig::read(&vision, text.hidden_size)?;
+                axes(TowerPlan::Paddle(config), [100_295, 100_296])
             }
             VisionFamily::Llama4 => Ok(Some(Self {
                 vision_tower: {
@@ -213,7 +249,17 @@ impl VisionPlan {
                 scale: processor.scale(LLAMA4_SCALE)?,
                 placeholders: vec![llava::placeholder(outer, family)?],
                 position_axes: 1,
-                attends_within_items: false,
+                attention: ItemAttention::None,
+            })),
+            VisionFamily::Lfm2Vl => Ok(Some(Self {
+                vision_tower: {
+                    let width = text.hidden_size;
+                    TowerPlan::Siglip2(siglip2::Siglip2Config::read(outer, &vision, width)?)
+                },
+                scale: processor.scale(config::UNIT_SCALE)?,
+                placeholders: vec![llava::placeholder(outer, family)?],
+                position_axes: 1,
+                attention: ItemAttention::None,
             })),
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
@@ -230,7 +276,7 @@ impl VisionPlan {
         let pixels = Pixels::new(&self.scale);
         Ok(match &self.vision_tower {
             TowerPlan::Pixtral(config) => {
-                Arc::new(self.encoder(llava::load_pixtral(loader, config, pixels)?))
+                Arc::new(self.encoder(pixtral_config::load(loader, config, pixels)?))
             }
             TowerPlan::Vit(config) => {
                 Arc::new(self.encoder(llava::load_vit(loader, config, pixels)?))
@@ -241,6 +287,12 @@ impl VisionPlan {
             }
             TowerPlan::Llama4(config) => {
                 Arc::new(self.encoder(llama4::Llama4Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Siglip2(config) => {
+                Arc::new(self.encoder(siglip2::Siglip2Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Paddle(config) => {
+                Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))
             }
             TowerPlan::Glm(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
@@ -255,7 +307,7 @@ impl VisionPlan {
             vision_tower,
             placeholders: self.placeholders.clone(),
             position_axes: self.position_axes,
-            attends_within_items: self.attends_within_items,
+            attention: self.attention,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The tower of Pixtral and Mistral 3: images of any size, whose places are in rotary embeddings
-//! (HF `PixtralVisionModel`).
+//! The tower of Pixtral, Mistral 3 and LightOnOCR: images of any size, whose places are in rotary
+//! embeddings (HF `PixtralVisionModel`).
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | hidden states | `[rows, hidden_size]` |
 //! | embeddings | `[rows / merge², text_hidden_size]` |
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{profile::timed, select_rows};
 
 use super::batch::{AxialRotary, rows, sequences};
@@ -45,6 +45,8 @@ pub(super) struct PixtralConfig {
     pub(super) rope_theta: f64,
     /// The states that are the features of an image: those after this number of layers.
     pub(super) feature_layers: Vec<usize>,
+    /// Whether an image may have patches beside whole squares, which have no embedding.
+    pub(super) may_have_rest: bool,
     pub(super) projector: ProjectorConfig,
 }
 
@@ -73,8 +75,11 @@ impl Tower for PixtralTower {
 
     fn prepare(&self, item: &MediaInput<'_>) -> Result<Patches, String> {
         let images = Images::read(item.tensors.first())?;
-        let PixtralConfig { patch, ref projector, .. } = self.config;
-        let grid = Grid::new(images, patch, projector.merge, None)?;
+        let PixtralConfig { patch, ref projector, may_have_rest, .. } = self.config;
+        let grid = match may_have_rest {
+            true => Grid::with_rest(images, patch, projector.merge)?,
+            false => Grid::new(images, patch, projector.merge, None)?,
+        };
         let mut values = Vec::with_capacity(grid.places.len() * patch.len());
         for place in &grid.places {
             self.pixels.push_patch(images, patch, *place, &mut values);
@@ -99,7 +104,7 @@ impl Tower for PixtralTower {
         let hidden = self.first_norm.forward(hidden);
         let layers = &self.config.feature_layers;
         let features = block::features(&self.blocks, hidden, seen, layers, |state, _| state);
-        let all = self.projector.forward(features);
+        let all = self.projector.forward(self.in_squares(&grids, features));
         let mut first = 0;
         let outputs = grids.iter().map(|grid| {
             let order: Vec<u32> = grid.order.iter().map(|square| square + first).collect();
@@ -115,6 +120,23 @@ impl Tower for PixtralTower {
 }
 
 impl PixtralTower {
+    /// Returns the features of patches in squares.
+    fn in_squares(&self, grids: &[Grid], features: Tensor<2>) -> Tensor<2> {
+        if !self.config.may_have_rest {
+            return features;
+        }
+        let (mut kept, mut first) = (Vec::new(), 0);
+        for grid in grids {
+            let count = grid.num_in_squares(self.config.projector.merge);
+            kept.extend((first..first + count).map(|row| row as u32));
+            first += grid.places.len();
+        }
+        match kept.len() == first {
+            true => features,
+            false => select_rows(features, &kept),
+        }
+    }
+
     /// Loads the tower `module`, and the projector `projector`.
     pub(super) fn load(
         loader: &mut WeightLoader<'_>,

@@ -1,6 +1,7 @@
 //! Projectors: from the features of a tower to the text model's width (HF
 //! `LlavaMultiModalProjector`, `Mistral3MultiModalProjector`, `Idefics3Connector`,
-//! `InternVLMultiModalProjector`, `Gemma3MultiModalProjector`).
+//! `InternVLMultiModalProjector`, `Gemma3MultiModalProjector`, `Cohere2VisionMultiModalProjector`,
+//! `PaddleOCRProjector`).
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, LinearWeight, WeightView, activate, profile::timed};
@@ -16,6 +17,10 @@ pub(super) struct ProjectorConfig {
     /// The modules of one layer, or of two with an activation between them. Without any, the
     /// result is that of `merging`.
     pub(super) layers: &'static [&'static str],
+    /// The outputs of the first of two layers, if they are not as many as those of the second.
+    pub(super) inner: Option<usize>,
+    /// Whether the second half of these outputs gates the first half.
+    pub(super) is_gated: bool,
     pub(super) activation: Activation,
     pub(super) has_bias: bool,
     /// Patches on a side of a square that becomes one embedding.
@@ -66,6 +71,7 @@ pub(super) struct Projector {
     averages: bool,
     merging: Option<LinearWeight>,
     layers: Vec<Linear>,
+    is_gated: bool,
     activation: Activation,
     /// Patches of a square.
     unit: usize,
@@ -94,10 +100,14 @@ impl Projector {
                 None => x,
                 Some(weight) => playhouse_kernels::linear(x, weight, None),
             };
+            let none = Adapters::none();
+            if let ([inner, outer], true) = (&*self.layers, self.is_gated) {
+                return outer.forward(inner.forward_gated(x, self.activation, none), none);
+            }
             let mut layers = self.layers.iter();
-            let first = layers.next().map(|layer| layer.forward(x.clone(), Adapters::none()));
+            let first = layers.next().map(|layer| layer.forward(x.clone(), none));
             layers.fold(first.unwrap_or(x), |x, layer| {
-                layer.forward(activate(x, self.activation), Adapters::none())
+                layer.forward(activate(x, self.activation), none)
             })
         })
     }
@@ -127,10 +137,15 @@ impl Projector {
         });
         let mut width = if merging.is_some() { inputs } else { of_square };
         let mut layers = Vec::new();
-        for name in config.layers {
-            let part = [Part::new(full(name), config.outputs)];
-            layers.push(Linear::of_media(loader, &part, width, config.has_bias)?);
-            width = config.outputs;
+        for (index, name) in config.layers.iter().enumerate() {
+            let inner = config.inner.filter(|_| index + 1 < config.layers.len());
+            let outputs = inner.unwrap_or(config.outputs);
+            let is_gated = inner.is_some() && config.is_gated;
+            let part = Part::new(full(name), outputs);
+            // The gate comes first in a layer.
+            let part = if is_gated { part.halves_swapped() } else { part };
+            layers.push(Linear::of_media(loader, &[part], width, config.has_bias)?);
+            width = if is_gated { outputs / 2 } else { outputs };
         }
         let activation = config.activation;
         Ok(Self {
@@ -139,6 +154,7 @@ impl Projector {
             averages: config.averages,
             merging: merging.transpose()?,
             layers,
+            is_gated: config.is_gated,
             activation,
             unit,
         })

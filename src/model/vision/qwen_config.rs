@@ -2,7 +2,7 @@
 
 use playhouse_kernels::Activation;
 
-use super::block::{BlockConfig, BlockNames};
+use super::block::{BlockConfig, BlockNames, HeadNorms};
 use super::config::{CLIP_SCALE, PixelScale, UNIT_SCALE};
 use super::pixels::PatchSize;
 use super::qwen::{MergerNames, QwenConfig, QwenNames};
@@ -180,7 +180,7 @@ fn common(
             qkv_bias: true,
             o_bias: true,
             mlp_bias: true,
-            has_head_norms: false,
+            head_norms: HeadNorms::None,
             has_neighbour_pairs: false,
         },
         depth: fields.size("depth")?.unwrap_or(depth),

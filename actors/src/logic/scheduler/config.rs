@@ -52,8 +52,9 @@ pub struct SchedulerConfig {
     pub encoder_cache_size: usize,
     /// Whether an image or sound must be computed in one step.
     pub disable_chunked_mm_input: bool,
-    /// Length of the largest image whose tokens attend to those after them. One step computes such
-    /// an image, even a step with a reduced budget. 0 if no token attends to one after it.
+    /// Length of the largest image whose tokens attend to those after them, or of the longest
+    /// prompt whose tokens do. One step computes all of them, even a step with a reduced budget. 0
+    /// if no token attends to one after it.
     pub largest_whole_item: usize,
     /// Whether a step is planned while the one before is computed. The planned step then waits at
     /// the device.
@@ -150,11 +151,22 @@ impl SchedulerConfig {
         Ok(())
     }
 
-    /// Checks whether the items of a prompt can ever be in the encoder cache.
+    /// Checks whether the items of a prompt can ever be in the encoder cache, and whether a step
+    /// has room for the tokens that it must compute together.
     ///
     /// # Errors
-    /// [`RequestError::Unencodable`] names the embeddings and the room.
+    /// [`RequestError::Unencodable`] names the embeddings and the room,
+    /// [`RequestError::InvalidParameter`] the tokens.
     pub fn check_encodable(&self, items: &[MultimodalFeature]) -> Result<(), RequestError> {
+        let longest = items.iter().map(|item| item.length).max().unwrap_or_default();
+        if self.largest_whole_item > 0 && longest > self.largest_whole_item {
+            let accepted = format!(
+                "at most {} tokens, because they attend to each other: max_num_batched_tokens, or \
+                 the sliding window of the model",
+                self.largest_whole_item
+            );
+            return Err(RequestError::invalid("prompt", format!("{longest} tokens"), accepted));
+        }
         let (num_embeds, cache_size) = (self.most_embeds_at_once(items), self.encoder_cache_size);
         match num_embeds <= cache_size {
             true => Ok(()),
@@ -164,14 +176,17 @@ impl SchedulerConfig {
 
     /// Returns the number of embeddings that must be in the encoder cache at the same time: those
     /// that all tokens attend to, and beside them the largest other item, or all if prompts are
-    /// computed whole.
+    /// computed whole, or one item spans others.
     #[must_use]
     pub fn most_embeds_at_once(&self, items: &[MultimodalFeature]) -> usize {
         let embeds = |is_attended: bool| {
             let items = items.iter().filter(move |item| item.is_attended() == is_attended);
             items.map(|item| item.num_embeds)
         };
-        let others = match self.computes_whole_prompts() {
+        let spans_others = items
+            .windows(2)
+            .any(|pair| !pair[1].is_attended() && pair[1].offset < pair[0].offset + pair[0].length);
+        let others = match self.computes_whole_prompts() || spans_others {
             true => embeds(false).sum(),
             false => embeds(false).max().unwrap_or_default(),
         };
@@ -241,6 +256,25 @@ mod tests {
         let mut config = SchedulerConfig::default();
         change(&mut config);
         config.validate().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_prompt_that_one_step_computes_fits_a_step() {
+        let config = SchedulerConfig {
+            largest_whole_item: 16,
+            max_num_batched_tokens: 16,
+            encoder_cache_size: 8,
+            ..SchedulerConfig::default()
+        };
+        let item = |offset: usize, length: usize| MultimodalFeature {
+            num_embeds: 3,
+            ..MultimodalFeature::for_test("a", offset, length)
+        };
+        assert_eq!(config.most_embeds_at_once(&[item(0, 16), item(5, 3)]), 6);
+        assert_eq!(config.most_embeds_at_once(&[item(0, 3), item(5, 3)]), 3);
+        assert!(config.check_encodable(&[item(0, 16)]).is_ok());
+        let why = config.check_encodable(&[item(0, 17)]).unwrap_err().to_string();
+        assert!(why.contains("at most 16 tokens, because they attend to each other"), "{why}");
     }
 
     #[test]

@@ -147,8 +147,9 @@ impl Scheduler {
         }
         let items = &state.request.mm_features;
         let is_too_long = |item: &MultimodalFeature| item.length > config.max_num_batched_tokens;
+        let are_whole = config.disable_chunked_mm_input || config.largest_whole_item > 0;
         let is_too_large = config.most_embeds_at_once(items) > config.encoder_cache_size
-            || config.disable_chunked_mm_input && items.iter().any(is_too_long);
+            || are_whole && items.iter().any(is_too_long);
         is_too_large.then_some(FinishReason::Error(Failure::Unservable))
     }
 

@@ -69,6 +69,79 @@ fn clients_may_ask_for_fewer_tiles() {
     }
 }
 
+/// The tiles are those of HF `get_optimal_tiled_canvas` of Command A Vision and of GOT-OCR 2.
+#[test]
+fn clients_may_ask_for_other_tiles_of_cohere() {
+    let tiles = |name: &str, kwargs: Value| {
+        let model = models().into_iter().find(|model| model.ends_with(name)).unwrap();
+        let processor = Golden::read(&model).processor(&model);
+        let item = processor.image(&drawn(40, 197), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].shape[0]).map_err(|error| error.to_string())
+    };
+    assert_eq!(tiles("cohere2_vision", json!({})), Ok(6));
+    assert_eq!(tiles("cohere2_vision", json!({ "max_patches": 4 })), Ok(5));
+    for name in ["aya_vision", "cohere2_vision"] {
+        assert_eq!(tiles(name, json!({ "crop_to_patches": false })), Ok(1), "{name}");
+        let refused = tiles(name, json!({ "max_patches": 7 })).unwrap_err();
+        assert!(refused.starts_with("mm_processor_kwargs: "), "{refused}");
+    }
+    // The model's own setting is one tile.
+    let refused = tiles("cohere2_vision-one", json!({ "crop_to_patches": true })).unwrap_err();
+    assert!(refused.contains("the model's own settings 1"), "{refused}");
+}
+
+#[test]
+fn clients_may_ask_for_smaller_pages() {
+    let embeds = |name: &str, kwargs: Value| {
+        let model = models().into_iter().find(|model| model.ends_with(name)).unwrap();
+        let processor = Golden::read(&model).processor(&model);
+        let item = processor.image(&drawn(96, 96), kwargs.as_object().unwrap());
+        item.map(|item| item.num_embeds).map_err(|error| error.to_string())
+    };
+    assert_eq!(embeds("lighton_ocr", json!({})), Ok(25));
+    assert_eq!(embeds("lighton_ocr", json!({ "size": { "longest_edge": 48 } })), Ok(9));
+    // 13 patches on a side, in squares of three.
+    assert_eq!(embeds("lighton_ocr-rest", json!({ "size": { "longest_edge": 49 } })), Ok(16));
+    assert_eq!(embeds("paddleocr_vl", json!({})), Ok(9));
+    assert_eq!(embeds("paddleocr_vl", json!({ "max_pixels": 1024 })), Ok(4));
+    for name in ["lighton_ocr", "paddleocr_vl"] {
+        let wanted = json!({ "size": { "longest_edge": 1_000_000, "shortest_edge": 900_000 } });
+        assert!(embeds(name, wanted).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+}
+
+#[test]
+fn clients_may_ask_for_tiles_of_lfm2() {
+    let model = models().into_iter().find(|model| model.ends_with("lfm2_vl-wide")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let tensors = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(tensors(json!({})), Ok(1));
+    // Four tiles, a smaller form of the image, and the number of tiles.
+    let tiles = json!({
+        "do_image_splitting": true, "max_pixels_tolerance": 1.0, "min_tiles": 4, "max_tiles": 4,
+        "use_thumbnail": true,
+    });
+    assert_eq!(tensors(tiles), Ok(6));
+    for kwargs in [
+        json!({ "do_image_splitting": true, "min_tiles": 5, "max_tiles": 4 }),
+        json!({ "do_image_splitting": true, "tile_size": 25 }),
+        json!({ "max_image_tokens": 21 }),
+    ] {
+        assert!(tensors(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+}
+
+#[test]
+fn a_page_without_a_square_is_refused() {
+    let model = models().into_iter().find(|model| model.ends_with("lighton_ocr-rest")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let refused = processor.image(&drawn(8, 40), &Map::new()).unwrap_err().to_string();
+    assert!(refused.contains("8 x 40 pixels have no square of 12"), "{refused}");
+}
+
 /// As `get_size_dict` of transformers.
 #[test]
 fn a_size_may_be_a_list_of_its_sides() {

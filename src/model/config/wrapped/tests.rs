@@ -184,6 +184,25 @@ fn internvl_of_its_authors_has_another_name_for_its_text() {
 }
 
 #[test]
+fn lighton_ocr_has_two_forms() {
+    const OWN: &str = "LightOnOcrForConditionalGeneration";
+    const FIRST: &str = "LightOnOCRForConditionalGeneration";
+    for (architecture, model_type, is_read) in [
+        (OWN, "lighton_ocr", true),
+        (OWN, "mistral3", false),
+        (FIRST, "mistral3", true),
+        (FIRST, "lighton_ocr", true),
+        (FIRST, "llava", false),
+    ] {
+        let config = json!({
+            "architectures": [architecture], "model_type": model_type,
+            "text_config": { "model_type": "qwen3" },
+        });
+        assert_eq!(read(config).is_ok(), is_read, "{architecture}, {model_type}");
+    }
+}
+
+#[test]
 fn an_error_names_the_object() {
     for (path, value, expected) in [
         ("/text_config", json!(null), "`text_config` is missing"),
