@@ -45,7 +45,8 @@ impl EmbedsLayout {
                 | VisionFamily::LlavaNext
                 | VisionFamily::LlavaNextSiglip
                 | VisionFamily::InternVl
-                | VisionFamily::InternVlChat,
+                | VisionFamily::InternVlChat
+                | VisionFamily::Phi4,
             ) => plain,
             Some(VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3_5) => {
                 Self { merge: merge()?, ..plain }

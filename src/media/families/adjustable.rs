@@ -111,6 +111,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::InternVl => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
+        VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
         VisionFamily::InternVlChat => {
             &["dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch"]
@@ -205,5 +206,17 @@ impl FamilyProcessor for Adjustable {
         kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError> {
         self.own.video(video, kwargs)
+    }
+
+    fn sampling_rate(&self) -> u32 {
+        self.own.sampling_rate()
+    }
+
+    fn audio(
+        &self,
+        samples: &[f32],
+        kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        self.own.audio(samples, kwargs)
     }
 }

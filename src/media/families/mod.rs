@@ -15,6 +15,8 @@ mod llama4;
 mod llava;
 mod llava_next;
 mod pan_and_scan;
+mod phi4;
+mod phi4_sounds;
 mod pixtral;
 mod qwen;
 mod qwen_video;
@@ -23,6 +25,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 mod tiles;
+mod unfiltered;
 mod whisper;
 
 use std::path::Path;
@@ -104,6 +107,7 @@ fn of_images(
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
+        VisionFamily::Phi4 => Arc::new(phi4::Phi4::read(outer, processor, &*encode)?),
         VisionFamily::InternVl | VisionFamily::InternVlChat => {
             Arc::new(internvl::InternVl::read(family, outer, processor, encode)?)
         }

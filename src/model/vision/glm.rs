@@ -156,7 +156,7 @@ impl Tower for GlmTower {
         let mut hidden = add_positions(self.first_norm.forward(hidden), &taps, &self.pos_embed);
         let mut residual = None;
         for block in &self.blocks {
-            let seen = Rows { sequences: &frames, rotary: Some((&lines, &table)) };
+            let seen = Rows { sequences: &frames, rotary: Some((&lines, &table)), watchers: &[] };
             let (output, stream) = block.forward(hidden, residual, seen);
             (hidden, residual) = (output, Some(stream));
         }

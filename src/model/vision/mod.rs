@@ -16,20 +16,25 @@ mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod phi4;
+mod phi4_config;
+mod phi4_tiles;
 mod pixels;
 mod pixtral;
 mod projector;
 mod qwen;
 mod qwen_config;
+mod seeing_and_hearing;
 mod vit;
 mod vit_names;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use self::config::PixelScale;
 use self::encoder::VisionEncoder;
 use self::pixels::Pixels;
+use self::seeing_and_hearing::SeeingAndHearing;
+use super::audio::Phi4Sounds;
 use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
 use super::families::WRAPPERS;
 use super::layers::plain_activation;
@@ -37,9 +42,11 @@ use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
-pub(crate) use config::ProcessorConfig;
+pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::{PixtralImages, TileImages};
+pub(crate) use phi4_config::Phi4Config;
+pub(crate) use phi4_tiles::Phi4Tiles;
 use playhouse_kernels::Activation;
 
 /// The places of the towers of Qwen and GLM.
@@ -50,7 +57,7 @@ const OTHER_NAMES: &[(&str, &str)] =
     &[("num_attention_heads", "num_heads"), ("num_hidden_layers", "depth")];
 
 /// The numbers of Llama 4's pixels.
-const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..config::UNIT_SCALE };
+const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..UNIT_SCALE };
 
 /// The vision tower of a multimodal class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +94,8 @@ pub(crate) enum VisionFamily {
     Glm4v,
     /// That of Llama 4.
     Llama4,
+    /// That of Phi-4-multimodal, with a tower of sounds beside it.
+    Phi4,
 }
 
 impl VisionFamily {
@@ -111,6 +120,11 @@ impl VisionFamily {
                 towers.iter().find(is_it).copied()
             }
         })
+    }
+
+    /// Returns whether the class also has a tower of sounds.
+    pub(crate) fn hears(self) -> bool {
+        self == Self::Phi4
     }
 
     /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
@@ -146,6 +160,14 @@ enum TowerPlan {
     Qwen(qwen::QwenConfig),
     Glm(glm::GlmConfig),
     Llama4(llama4::Llama4Config),
+    Phi4(Box<Phi4Plan>),
+}
+
+/// The towers of images and sounds of Phi-4-multimodal.
+#[derive(Debug, Clone)]
+struct Phi4Plan {
+    images: Phi4Config,
+    sounds: Phi4Sounds,
 }
 
 impl VisionPlan {
@@ -215,6 +237,18 @@ impl VisionPlan {
                 position_axes: 1,
                 attends_within_items: false,
             })),
+            VisionFamily::Phi4 => {
+                let images = Phi4Config::read(outer, text.hidden_size)?;
+                let placeholders = vec![images.placeholder];
+                let sounds = Phi4Sounds::read(outer, text.hidden_size)?;
+                Ok(Some(Self {
+                    vision_tower: TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds })),
+                    scale: processor.scale(UNIT_SCALE)?,
+                    placeholders,
+                    position_axes: 1,
+                    attends_within_items: false,
+                }))
+            }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
     }
@@ -245,6 +279,11 @@ impl VisionPlan {
             TowerPlan::Glm(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
                 Arc::new(self.encoder(glm::GlmTower::load(loader, module, config, pixels)?))
+            }
+            TowerPlan::Phi4(plan) => {
+                let images = phi4::Phi4Tower::load(loader, &plan.images, pixels)?;
+                let (images, sounds) = (self.encoder(images), plan.sounds.load(loader)?);
+                Arc::new(SeeingAndHearing { images, sounds })
             }
         })
     }

@@ -211,7 +211,7 @@ impl VitTower {
         let of_image = |image: usize| kept.iter().map(move |row| (image * rows + row) as u32);
         let order: Vec<u32> = (0..images).flat_map(of_image).collect();
         let sequences = sequences(std::iter::repeat_n(rows, images));
-        let seen = Rows { sequences: &sequences, rotary: None };
+        let seen = Rows { sequences: &sequences, rotary: None, watchers: &[] };
         let feature = |state: Tensor<2>, layer: usize| {
             let state = select_rows(state, &order);
             match &self.last_norm {
@@ -295,7 +295,8 @@ pub(super) fn table(
     let shape: &[usize] = match axes {
         1 => &[width],
         2 => &[rows, width],
-        _ => &[1, rows, width],
+        3 => &[1, rows, width],
+        _ => &[1, 1, rows, width],
     };
     let values = loader.values(name, shape)?;
     let view = WeightView::F32(&values);
