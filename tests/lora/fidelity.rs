@@ -130,6 +130,18 @@ async fn every_row_equals_its_own_model() {
     }
 }
 
+/// The layers of these models have the matrices of two adapters beside their weights, which are not
+/// read. `fidelity/make_phi4_adapters.py` made the adapters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_row_over_layers_of_peft_equals_its_own_model() {
+    let models = models("adapters_phi4");
+    assert_eq!(models, ["phi4mm", "phi4mm-wide"]);
+    for model in models {
+        let case = Case { adapters: "adapters_phi4", model };
+        check(&case, || config_of(folder().join("phi4").join(&case.model))).await;
+    }
+}
+
 /// The files have other names, and rows in another order. Adapters have those of transformers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_row_over_a_gguf_file_equals_its_own_model() {
