@@ -16,7 +16,7 @@ Beside each model is the same one in the form of its authors' code, `phi4mm`, wi
 two adapters beside each weight. Its answers are those of the other folder. The authors have the
 sizes of the vision tower in their code: here, `vision_config` has them.
 
-Needs: torch, torchvision, transformers >= 5, safetensors. Nothing is downloaded.
+Needs: torch, torchvision, Pillow, transformers >= 5, safetensors. Nothing is downloaded.
 """
 
 import json
@@ -29,6 +29,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import (
     Phi4MultimodalConfig,
@@ -193,6 +194,28 @@ def image_record(model, images, size):
     )
 
 
+def pillow_record(images, record):
+    """Returns the pixels of an image in the authors' code, which resizes with Pillow."""
+    rows, columns = record["tiles"][:2]
+    side, height, width = images.size["height"], record["height"], record["width"]
+    whole = (columns * side, rows * side)
+    of_width, of_height = whole[0] / width, whole[1] / height
+    size = (whole[0], int(height * of_width))
+    size = size if of_width < of_height else (int(width * of_height), whole[1])
+    image = Image.fromarray(draw(height, width))
+    # In two steps, because Pillow 13 may change the height first.
+    image = image.resize((size[0], height), Image.BILINEAR).resize(size, Image.BILINEAR)
+    padded = Image.new("RGB", whole, (255, 255, 255))
+    padded.paste(image, (0, 0))
+    raw = torch.from_numpy(np.array(padded))
+    mean, std = torch.tensor(images.image_mean), torch.tensor(images.image_std)
+    mode = {2: "bilinear", 3: "bicubic"}[int(images.resample)]
+    values = ((raw.float() / 255 - mean) / std).permute(2, 0, 1)[None]
+    small = torch.nn.functional.interpolate(values, size=(side, side), mode=mode)
+    tiles = raw.reshape(rows, side, columns, side, 3).permute(0, 2, 1, 3, 4).contiguous()
+    return dict(pixels=tiles.numpy().tobytes().hex(), whole=rounded(small))
+
+
 def sound_features(model, count, inputs):
     """Returns the embeddings of a sound alone, and beside an image."""
     embed = model.model.embed_tokens_extend.audio_embed
@@ -336,6 +359,7 @@ def build(name, config, fields):
         for text in (*TAGS.values(), "<|endoftext10|>", "<|endoftext11|>")
     }
     golden = dict(images=records[0], sounds=records[1], wave=long, prompts=prompts, texts=texts)
+    golden["pillow"] = [pillow_record(images, record) for record in records[0]]
     if name == "phi4":
         golden["counted"] = counted()
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")

@@ -76,7 +76,8 @@ struct Recorded {
 fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = ["gemma3", "gemma3-wide", "glm4v", "glm4v_moe", "llama4", "llama4-wide"];
     let chats = ["internvl_chat", "internvl_chat-internlm2", "internvl_chat-phi3"];
-    let vision = vision.into_iter().chain(chats).map(vision::folder);
+    let vision = vision.into_iter().chain(chats).chain(["phi3_v", "phi3_v-wide"]);
+    let vision = vision.map(vision::folder);
     let hearing =
         ["qwen2_audio", "qwen2_audio-wide", "voxtral", "voxtral-wide"].map(hearing::folder);
     let videos =

@@ -46,6 +46,7 @@ impl EmbedsLayout {
                 | VisionFamily::LlavaNextSiglip
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
+                | VisionFamily::Phi3V
                 | VisionFamily::Phi4,
             ) => plain,
             Some(VisionFamily::Qwen2Vl | VisionFamily::Qwen2_5Vl | VisionFamily::Qwen3_5) => {

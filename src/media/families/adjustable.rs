@@ -111,6 +111,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::InternVl => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
+        VisionFamily::Phi3V => &["num_crops"],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
         VisionFamily::InternVlChat => {

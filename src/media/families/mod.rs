@@ -15,6 +15,7 @@ mod llama4;
 mod llava;
 mod llava_next;
 mod pan_and_scan;
+mod phi3v;
 mod phi4;
 mod phi4_sounds;
 mod pixtral;
@@ -107,6 +108,7 @@ fn of_images(
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
+        VisionFamily::Phi3V => Arc::new(phi3v::Phi3V::read(family, outer, processor)?),
         VisionFamily::Phi4 => Arc::new(phi4::Phi4::read(outer, processor, &*encode)?),
         VisionFamily::InternVl | VisionFamily::InternVlChat => {
             Arc::new(internvl::InternVl::read(family, outer, processor, encode)?)

@@ -29,6 +29,8 @@ const TILES_MAX: usize = 1_024;
 /// The shortest side of a resized image.
 const SIDE_MIN: usize = 10;
 const WHITE: [u8; 3] = [255; 3];
+/// The processor of the authors' code. Its tiles are those of Pillow up to its version 12.
+const CLASS_OF_AUTHORS: &str = "Phi4MMImageProcessor";
 
 /// The possible texts of the token in the places of an item: that of transformers, and the name of
 /// the token in the authors' folder.
@@ -47,7 +49,8 @@ pub(super) struct Phi4 {
     patch_size: usize,
     most_tiles: usize,
     scale: PixelScale,
-    /// The pixels of the whole image.
+    /// The filter of the tiles, and the pixels of the whole image.
+    filter: Filter,
     neighbours: Neighbours,
     sounds: SoundProcessor,
 }
@@ -80,7 +83,7 @@ impl Phi4 {
         let neighbours = match fields::filter(fields, Filter::Bicubic)? {
             Filter::Bilinear => Neighbours::Bilinear,
             Filter::Bicubic => Neighbours::Bicubic,
-            Filter::Lanczos | Filter::BicubicOfPillow => {
+            Filter::Lanczos | Filter::BilinearOfPillow | Filter::BicubicOfPillow => {
                 return Err(fields.invalid(RESAMPLE, "2 (bilinear) or 3 (bicubic)"));
             }
         };
@@ -99,6 +102,10 @@ impl Phi4 {
             patch_size: tower.patch_size(),
             most_tiles,
             scale: processor.scale(UNIT_SCALE)?,
+            filter: match fields::class(fields)?.as_deref() {
+                Some(CLASS_OF_AUTHORS) => Filter::BilinearOfPillow,
+                _ => Filter::Bilinear,
+            },
             neighbours,
             sounds,
         })
@@ -191,7 +198,7 @@ impl FamilyProcessor for Phi4 {
         let pixels = Pixels::of(image);
         let (tiles, size) = self.tiles([pixels.height, pixels.width])?;
         let whole = tiles.grid.map(|count| count * self.side);
-        let padded = pixels.resized(Filter::Bilinear, size).part([0, 0], whole, WHITE);
+        let padded = pixels.resized(self.filter, size).part([0, 0], whole, WHITE);
         let small = resized(&padded, &self.scale, self.neighbours, self.side);
         let cut = tiles::cut(&padded, tiles.grid, self.side);
         let mut media = item(cut, tiles.num_embeds(self.patches), None);

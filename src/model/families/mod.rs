@@ -86,6 +86,7 @@ mod opt;
 mod persimmon;
 mod phi;
 mod phi3;
+mod phi3_v;
 mod phi4_multimodal;
 mod phimoe;
 mod qwen2;

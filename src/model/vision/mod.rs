@@ -16,6 +16,7 @@ mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod phi3v;
 mod phi4;
 mod phi4_config;
 mod phi4_tiles;
@@ -94,6 +95,8 @@ pub(crate) enum VisionFamily {
     Glm4v,
     /// That of Llama 4.
     Llama4,
+    /// CLIP with the projector of Phi-3-vision, over tiles.
+    Phi3V,
     /// That of Phi-4-multimodal, with a tower of sounds beside it.
     Phi4,
 }
@@ -160,6 +163,7 @@ enum TowerPlan {
     Qwen(qwen::QwenConfig),
     Glm(glm::GlmConfig),
     Llama4(llama4::Llama4Config),
+    Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
 
@@ -279,6 +283,9 @@ impl VisionPlan {
             TowerPlan::Glm(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
                 Arc::new(self.encoder(glm::GlmTower::load(loader, module, config, pixels)?))
+            }
+            TowerPlan::Phi3V(config) => {
+                Arc::new(self.encoder(phi3v::Phi3VTower::load(loader, config, pixels)?))
             }
             TowerPlan::Phi4(plan) => {
                 let images = phi4::Phi4Tower::load(loader, &plan.images, pixels)?;

@@ -265,7 +265,7 @@ impl Batch {
 }
 
 /// Returns the numbers of the whole image, `[3, image_size, image_size]`.
-fn floats(tensor: &MediaTensorView<'_>, image_size: usize) -> Result<Vec<f32>, String> {
+pub(super) fn floats(tensor: &MediaTensorView<'_>, image_size: usize) -> Result<Vec<f32>, String> {
     let MediaTensorView { shape, data: MediaData::F32(bytes) } = tensor else {
         return Err("the whole image has elements of f32".to_owned());
     };
@@ -277,7 +277,7 @@ fn floats(tensor: &MediaTensorView<'_>, image_size: usize) -> Result<Vec<f32>, S
 }
 
 /// Appends the patch at a row and a column of an image of numbers.
-fn push_floats(
+pub(super) fn push_floats(
     values: &[f32],
     image_size: usize,
     patch: PatchSize,
