@@ -1,6 +1,7 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py`, `make_internvl_chat.py` and `make_phi3_v.py` made the models and their answers.
+//! `make_vision.py`, `make_internvl_chat.py` and `make_phi3_v.py` made the models and their
+//! answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

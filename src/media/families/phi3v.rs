@@ -1,6 +1,6 @@
-//! Images of Phi-3-vision (`Phi3VImageProcessor` of its authors' code). An image becomes tiles, with
-//! white around its shorter side, and once more a whole in the size of a tile. Pixels are those of
-//! Pillow up to its version 12.
+//! Images of Phi-3-vision (`Phi3VImageProcessor` of its authors' code). An image becomes tiles,
+//! with white around its shorter side, and once more a whole in the size of a tile. Pixels are
+//! those of Pillow up to its version 12.
 
 use image::RgbImage;
 use playhouse_actors::{

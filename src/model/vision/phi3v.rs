@@ -103,8 +103,8 @@ impl Phi3VTower {
         self.vit.config.side() / 2
     }
 
-    /// Returns the square of each embedding of an image whose first square is `first`.
-    /// `separators` are the one at the end of a row, and the one between tiles and whole image.
+    /// Returns the square of each embedding of an image whose first square is `first`. The two of
+    /// `separators` end a row, and divide the tiles from the whole image.
     fn order(&self, grid: [usize; 2], first: usize, separators: [usize; 2]) -> Vec<u32> {
         let (half, [rows, columns]) = (self.half(), grid);
         let square = |row: usize, column: usize| {
