@@ -194,7 +194,8 @@ fn phi_4_multimodal_of_its_authors_has_no_object_for_its_text() {
         "max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "sliding_window": 262_144,
         "vocab_size": 200_064, "attention_bias": false, "mlp_bias": false, "lm_head_bias": false,
-        "full_attn_mod": 1, "interpolate_factor": 1, "embd_layer": { "embedding_cls": "image_audio" },
+        "full_attn_mod": 1, "interpolate_factor": 1,
+        "embd_layer": { "embedding_cls": "image_audio" },
         "rope_scaling": {
             "type": "longrope", "short_factor": vec![1.0; 48], "long_factor": vec![1.5; 48],
         },
