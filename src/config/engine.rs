@@ -18,7 +18,7 @@ use super::{
     ec_transfer::EcTransferConfig,
     json_object::JsonObject,
     lora::LoraModule,
-    media::MediaLimits,
+    media::{MediaLimits, MediaLoras},
     pooling::{Convert, PoolerConfig, Runner},
     secret::Secret,
     setting::Usage,
@@ -37,9 +37,7 @@ settings! {
         /// org/name:file.gguf. Without it, the demo model, which is part of the program.
         model: PathBuf = model_files::demo_model(), plain, any,
             Usage::new("MODEL", "Folder of a Hugging Face model, a GGUF file, or a name (org/name)")
-                .short('m')
-                .default("the demo model")
-                .example(r#""models/qwen3""#);
+                .short('m').default("the demo model").example(r#""models/qwen3""#);
         /// Branch, tag or commit of a model by name. Without it, that in the name, or main.
         revision: Option<String> = None, plain, any,
             Usage::new("REVISION", "Branch, tag or commit of a model by name")
@@ -53,8 +51,7 @@ settings! {
         /// that `hf auth login` has stored.
         hf_token: Option<Secret> = None, some_secret, any,
             Usage::new("TOKEN", "Token for models that the hub does not give to everyone")
-                .default("HF_TOKEN")
-                .example(r#""hf_…""#);
+                .default("HF_TOKEN").example(r#""hf_…""#);
         /// Whether nothing is fetched: a model by name must be in the cache. HF_HUB_OFFLINE says
         /// the same.
         offline: bool = false, switch, any,
@@ -63,8 +60,7 @@ settings! {
         /// model's.
         tokenizer: Option<PathBuf> = None, plain, any,
             Usage::new("PATH", "Folder, tokenizer.json or GGUF file to take the tokenizer from")
-                .default("the model")
-                .example(r#""models/qwen3""#);
+                .default("the model").example(r#""models/qwen3""#);
         /// Names that requests may use for the model. Answers carry the first. Without any, the
         /// model's path as given.
         served_model_name: Vec<String> = Vec::new(), texts, any,
@@ -89,8 +85,7 @@ settings! {
         pooler_config: Option<PoolerConfig> = None, plain, any,
             Usage::new("JSON", "How the model pools, as a JSON object with vLLM's fields")
                 .was("override_pooler_config")
-                .default("the model's")
-                .example(r#"'{"pooling_type": "MEAN"}'"#);
+                .default("the model's").example(r#"'{"pooling_type": "MEAN"}'"#);
         /// Fields that replace those of config.json, as a JSON object. Objects in both are merged.
         hf_overrides: Option<JsonObject> = None, plain, any,
             Usage::new("JSON", "Fields that replace those of config.json, as a JSON object")
@@ -109,8 +104,7 @@ settings! {
         /// Folder to keep packed weights in. Later starts map them and pack nothing.
         weights_cache: Option<PathBuf> = None, plain, any,
             Usage::new("FOLDER", "Folder to keep packed weights in, for faster later starts")
-                .default("none are kept")
-                .example(r#""/var/cache/playhouse""#);
+                .default("none are kept").example(r#""/var/cache/playhouse""#);
         /// Quantizes linear layers at load: none, int8 (a scale for each output), or int4 (in
         /// groups; the output layer has 8 bits).
         quantization: Quantization = Quantization::None, plain, any,
@@ -245,8 +239,7 @@ settings! {
         /// and 2 on GPUs, where a new shape may have to be compiled.
         min_step_deadline_secs: Option<f64> = None, some_number, seconds,
             Usage::new("SECONDS", "Seconds that any step of the model may take")
-                .default("0.1 on CPUs, 2 on GPUs")
-                .example("0.1");
+                .default("0.1 on CPUs, 2 on GPUs").example("0.1");
 
         "Limits":
         /// Seconds that compiling the grammar of a structured output may take. A request whose
@@ -274,14 +267,12 @@ settings! {
         /// own go before them.
         mm_processor_kwargs: Option<JsonObject> = None, plain, any,
             Usage::new("JSON", "Settings of the model's processor of images and sounds")
-                .default("none")
-                .example(r#"'{"max_pixels": 1003520}'"#);
+                .default("none").example(r#"'{"max_pixels": 1003520}'"#);
         /// Settings of decoding images, videos and sounds, as a JSON object with one for each kind:
         /// num_frames of a video, and rgba_background_color. A request's own go before them.
         media_io_kwargs: Option<JsonObject> = None, plain, any,
             Usage::new("JSON", "Settings of decoding images, videos and sounds, by kind")
-                .default("none")
-                .example(r#"'{"video": {"num_frames": 16}}'"#);
+                .default("none").example(r#"'{"video": {"num_frames": 16}}'"#);
         /// Lets requests send embeddings in the place of images and sounds (image_embeds,
         /// audio_embeds).
         enable_mm_embeds: bool = false, switch, any,
@@ -333,6 +324,13 @@ settings! {
         lora_resolver_dir: Option<PathBuf> = None, plain, any,
             Usage::new("FOLDER", "Folder in which adapters are found by their names")
                 .example(r#""/var/lib/adapters""#);
+        /// Adapters of requests that name the base model and have images, videos or sounds, as a
+        /// JSON object: a path for each of image, video and audio. A request with several of these
+        /// kinds gets none, as in vLLM.
+        default_mm_loras: Option<MediaLoras> = None, plain, any,
+            Usage::new("JSON", "Adapters of requests with images, videos or sounds, by kind")
+                .default("none")
+                .example(r#"'{"audio": "models/speech-lora"}'"#);
 
         "Recovery":
         /// Seconds at one message after which an actor is replaced, whatever the cause. A handler

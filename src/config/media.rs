@@ -1,4 +1,4 @@
-//! The numbers of images, videos and sounds that a prompt may have.
+//! The numbers of images, videos and sounds that a prompt may have, and the adapters for them.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,41 @@ impl<'de> Deserialize<'de> for MediaLimits {
     }
 }
 
+/// The adapters of requests with items of a kind: vLLM's `--default-mm-loras`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MediaLoras(pub BTreeMap<Modality, String>);
+
+impl Serialize for MediaLoras {
+    /// Writes the paths as text, as the flag takes them.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let paths = self.0.iter().map(|(kind, path)| (kind.as_str().to_owned(), json!(path)));
+        JsonObject(paths.collect()).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for MediaLoras {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let JsonObject(given) = JsonObject::deserialize(from)?;
+        let of = |(name, value): (&String, &Value)| {
+            let path = value.as_str().filter(|path| !path.is_empty());
+            let path = path.ok_or_else(|| format!("{name} must be the path of an adapter"))?;
+            Ok((kind_of(name)?, path.to_owned()))
+        };
+        let paths: Result<_, String> = given.iter().map(of).collect();
+        paths.map(Self).map_err(de::Error::custom)
+    }
+}
+
+/// Returns the kind of this name.
+fn kind_of(name: &str) -> Result<Modality, String> {
+    let kind = Modality::ALL.into_iter().find(|kind| kind.as_str() == name);
+    kind.ok_or_else(|| format!("{name:?} is none of image, audio and video"))
+}
+
 /// Reads a number for each kind, or vLLM's options.
 fn limits(given: &Map<String, Value>) -> Result<BTreeMap<Modality, usize>, String> {
     let limit = |(name, value): (&String, &Value)| {
-        let kind = Modality::ALL.into_iter().find(|kind| kind.as_str() == name);
-        let kind = kind.ok_or_else(|| format!("{name:?} is none of image, audio and video"))?;
+        let kind = kind_of(name)?;
         let count = match value {
             Value::Object(options) => count_of(name, kind, options)?,
             count => number(count).ok_or_else(|| format!("{name} must be a number of items"))?,
@@ -77,6 +107,17 @@ fn number(value: &Value) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn adapters_are_read_by_kind() {
+        let read = |text: &str| serde_json::from_value::<MediaLoras>(json!(text));
+        let loras = read(r#"{"image": "a/b"}"#).unwrap();
+        assert_eq!(loras.0, [(Modality::Image, "a/b".to_owned())].into());
+        assert_eq!(serde_json::to_value(&loras).unwrap(), json!(r#"{"image":"a/b"}"#));
+        for wrong in [r#"{"picture": "a"}"#, r#"{"image": ""}"#, r#"{"image": 1}"#, "a"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn limits_are_read_as_vllm_reads_them() {

@@ -46,7 +46,7 @@ pub use kv_memory::{KV_CACHE_MEMORY_SHARE, available_memory_bytes, total_memory_
 pub use limits::LimitSettings;
 pub use log::LogSettings;
 pub use lora::LoraModule;
-pub use media::MediaLimits;
+pub use media::{MediaLimits, MediaLoras};
 pub use origin::Origin;
 pub use parser_choice::ParserChoice;
 pub use playhouse_actors::logic::{

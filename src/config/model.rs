@@ -52,6 +52,7 @@ impl EngineConfig {
             },
             override_generation_config: None,
             lora_modules: Vec::new(),
+            default_mm_loras: None,
             served_model_name: if is_made { Vec::new() } else { self.served_model_name.clone() },
             ..self.clone()
         }

@@ -92,6 +92,7 @@ impl EngineConfig {
         let unused = [
             ("lora_modules", !self.lora_modules.is_empty()),
             ("lora_resolver_dir", self.lora_resolver_dir.is_some()),
+            ("default_mm_loras", self.default_mm_loras.is_some()),
         ];
         for (name, is_set) in unused {
             require(self.enable_lora || !is_set, name, "set", || {

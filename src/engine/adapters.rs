@@ -9,7 +9,10 @@ use std::{
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use playhouse_actors::{
-    logic::request::lora::{AdapterFingerprint, LoraRequest},
+    logic::request::{
+        lora::{AdapterFingerprint, LoraRequest},
+        media::Modality,
+    },
     ports::AdapterCheckError,
 };
 
@@ -325,6 +328,23 @@ impl super::Engine {
             // Another request was faster.
             Err(LoraError::AlreadyLoaded { .. }) => registry.get(name).ok_or_else(unknown),
             loaded => loaded,
+        }
+    }
+
+    /// Returns the adapter of a request that names the base model and has items of these kinds:
+    /// that of `default_mm_loras`. `None` if that has none of the kinds, or several.
+    ///
+    /// # Errors
+    /// As [`Engine::lora_adapter`](super::Engine::lora_adapter).
+    pub async fn default_lora_adapter(
+        &self,
+        kinds: &[Modality],
+    ) -> Result<Option<Arc<LoraRequest>>, LoraError> {
+        let Some(defaults) = &self.config().default_mm_loras else { return Ok(None) };
+        let mut found = defaults.0.keys().filter(|kind| kinds.contains(kind));
+        match (found.next(), found.next()) {
+            (Some(kind), None) => self.lora_adapter(kind.as_str()).await.map(Some),
+            _ => Ok(None),
         }
     }
 

@@ -245,6 +245,13 @@ impl Engine {
                 return Err(error.into());
             }
         }
+        let of_media = self.config().default_mm_loras.clone().unwrap_or_default().0;
+        for (kind, path) in of_media {
+            if let Err(error) = self.load_lora_adapter(kind.as_str(), &path, false).await {
+                self.shutdown().await;
+                return Err(error.into());
+            }
+        }
         Ok(self)
     }
 

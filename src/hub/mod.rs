@@ -137,6 +137,11 @@ pub(crate) fn with_files(
     for module in &mut config.lora_modules {
         module.path = hub.adapter(&module.path, progress)?;
     }
+    for given in config.default_mm_loras.iter_mut().flat_map(|loras| loras.0.values_mut()) {
+        let mut path = PathBuf::from(&*given);
+        hub.replace(&mut path, model.clone(), progress)?;
+        *given = path.to_string_lossy().into_owned();
+    }
     Ok(config)
 }
 

@@ -55,7 +55,7 @@ pub(crate) trait FamilyProcessor: Send + Sync {
     }
 
     /// Joins tokens of a prompt's text with those of the items beside them, where the tokenizer
-    /// makes one token of both.
+    /// makes one token of both. Also changes items that depend on others of the prompt.
     fn join(&self, _prompt: &mut ExpandedPrompt) {}
 
     /// Returns whether all tokens of a prompt attend to its item, which then has no tokens of its

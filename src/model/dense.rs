@@ -61,6 +61,7 @@ impl ModelFamily for DenseFamily {
             renamed: None,
             gguf_name: None,
             task_adapters: config.task_adapters,
+            may_be_wrapped: config.wrapped.as_ref().is_some_and(|it| it.wrapper.may_be_wrapped()),
             merged: merged.as_ref(),
         };
         let check = |checkpoint: &Checkpoint| {

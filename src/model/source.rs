@@ -124,14 +124,14 @@ impl ModelSource<'_> {
     }
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
-        let Expected { quantization, dummy, base, renamed, gguf_name, task_adapters, merged } =
-            expected;
+        let Expected { quantization, dummy, base, renamed, gguf_name, .. } = expected;
+        let Expected { task_adapters, may_be_wrapped, merged, .. } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
                 let checkpoint =
                     checkpoint.with_task_adapters(task_adapters).with_gguf_names(gguf_name);
-                let checkpoint = checkpoint.merging(merged)?;
+                let checkpoint = checkpoint.with_wrapped_layers(may_be_wrapped).merging(merged)?;
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
@@ -157,6 +157,8 @@ pub(super) struct Expected<'a> {
     pub(super) gguf_name: Option<GgufName>,
     /// The adapters of tasks that its matrices have.
     pub(super) task_adapters: Option<TaskAdapters>,
+    /// Whether its layers may be those of PEFT, with adapters beside their weights.
+    pub(super) may_be_wrapped: bool,
     /// The adapter that is added to its matrices.
     pub(super) merged: Option<&'a MergedAdapter>,
 }
@@ -171,6 +173,7 @@ impl Expected<'_> {
             renamed: None,
             gguf_name: None,
             task_adapters: None,
+            may_be_wrapped: false,
             merged: None,
         }
     }

@@ -51,6 +51,9 @@ impl SupportedModels {
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
         let media = match (wrapper.vision.is_empty(), wrapper.audio) {
+            (false, _) if wrapper.vision.iter().any(|family| family.hears()) => {
+                "text, images and sounds"
+            }
             (false, _) => "text and images",
             (true, Some(_)) => "text and sounds",
             (true, None) => "text only",

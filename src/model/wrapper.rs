@@ -84,6 +84,11 @@ impl Wrapper {
         !self.vision.is_empty() || self.audio.is_some()
     }
 
+    /// Returns whether the layers of its checkpoints may be those of PEFT.
+    pub(crate) fn may_be_wrapped(&self) -> bool {
+        self.vision.iter().any(|family| family.hears())
+    }
+
     /// Returns whether a tensor belongs to another part than the text model.
     pub(crate) fn is_unread(&self, name: &str) -> bool {
         self.unread.iter().any(|module| is_in(name, module))

@@ -5,6 +5,7 @@ mod merged_adapter;
 mod names;
 mod open;
 mod task_adapters;
+mod wrapped_layers;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,8 @@ pub struct Checkpoint {
     /// From a model's names to those of a GGUF file. `None`: they are the same.
     gguf_name: Option<GgufName>,
     task_adapters: Option<TaskAdapters>,
+    /// Whether layers may be those of PEFT, with adapters beside their weights.
+    has_wrapped_layers: bool,
     /// The rank and the factor of an adapter among the files, which is added to matrices.
     merged: Option<(usize, f32)>,
 }
@@ -90,6 +93,7 @@ impl Checkpoint {
             renamed: None,
             gguf_name: None,
             task_adapters: None,
+            has_wrapped_layers: false,
             merged: None,
         }
     }
@@ -113,6 +117,7 @@ impl Checkpoint {
             renamed: None,
             gguf_name: None,
             task_adapters: None,
+            has_wrapped_layers: false,
             merged: None,
         }
     }

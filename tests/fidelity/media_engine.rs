@@ -14,7 +14,7 @@ use playhouse::{
 use serde::Deserialize;
 
 use crate::engine::{self, Output, bits, collect};
-use crate::{hearing, vision};
+use crate::{hearing, phi4, vision};
 
 /// The content of `golden.json` that this test needs.
 #[derive(Deserialize)]
@@ -62,6 +62,9 @@ struct Sound {
 struct Recorded {
     token_ids: Vec<u32>,
     images: Vec<usize>,
+    /// The sounds of a prompt that may have images, too.
+    #[serde(default)]
+    sounds: Vec<usize>,
     /// The images before they have crops.
     items: Option<Vec<usize>>,
     /// The prompt before expansion.
@@ -78,13 +81,15 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let readers = readers.chain(["lighton_ocr-mistral3-untied"]);
     let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
     let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
-    let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide"]).map(vision::folder);
+    let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide", "phi3_v", "phi3_v-wide"]);
+    let vision = vision.map(vision::folder);
     let hearing = hearing::folders();
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
     let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe", "glm_ocr"]);
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
-    let of_items = vision.chain(hearing).map(|model| (model, "golden.json"));
+    let both = ["phi4", "phi4-wide"].map(phi4::folder);
+    let of_items = vision.chain(hearing).chain(both).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
     let crops = ["gemma3", "gemma3-wide", "lfm2_vl", "lfm2_vl-wide"];
     let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));
@@ -101,15 +106,18 @@ impl Golden {
     fn media(&self, prompt: &Recorded) -> Arc<[RawMedia]> {
         let item = |index: &usize| match (self.videos.get(*index), self.sounds.get(*index)) {
             (Some(video), _) => frames(video),
-            (None, Some(sound)) => raw(Modality::Audio, wav(sound)),
-            (None, None) => {
+            (None, Some(sound)) if self.images.is_empty() => raw(Modality::Audio, wav(sound)),
+            (None, _) => {
                 let images = if prompt.items.is_some() { &self.items } else { &self.images };
                 let Image { height, width } = images[*index];
                 let image = raw(Modality::Image, png(&drawn(height, width)));
                 RawMedia { kwargs: self.kwargs.clone(), ..image }
             }
         };
-        prompt.items.as_ref().unwrap_or(&prompt.images).iter().map(item).collect()
+        let items = prompt.items.as_ref().unwrap_or(&prompt.images).iter().map(item);
+        let sounds = prompt.sounds.iter();
+        let sounds = sounds.map(|index| raw(Modality::Audio, wav(&self.sounds[*index])));
+        items.chain(sounds).collect()
     }
 
     fn request(&self, prompt: &Recorded) -> RawRequest {

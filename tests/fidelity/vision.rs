@@ -1,6 +1,7 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py` and `make_internvl_chat.py` made the models and their answers.
+//! `make_vision.py`, `make_internvl_chat.py` and `make_phi3_v.py` made the models and their
+//! answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +37,9 @@ struct Image {
     grid: Option<[u32; 3]>,
     /// The shape of a second tensor, without elements.
     tiles: Option<Vec<usize>>,
+    /// The numbers of a third tensor: the whole image in the size of a tile.
+    #[serde(default)]
+    whole: Vec<f32>,
     num_embeds: usize,
     embeddings: Vec<f32>,
     by_layer: Vec<Vec<f32>>,
@@ -111,6 +115,8 @@ models! {
     lfm2_vl_wide: "lfm2_vl-wide",
     paligemma: "paligemma",
     paligemma_two: "paligemma-two",
+    phi3_v: "phi3_v",
+    phi3_v_wide: "phi3_v-wide",
 }
 
 #[test]
@@ -174,14 +180,23 @@ pub(crate) fn check_folder(name: &str, folder: &Path) {
 /// Compares the embeddings of each image, and those of all images at once.
 fn check_images(name: &str, model: &Model, images: &[Image]) -> Vec<Arc<EncoderOutput>> {
     let pixels: Vec<Vec<u8>> = images.iter().map(|image| bytes(&image.pixels)).collect();
+    let of_whole = |image: &Image| {
+        let bytes = image.whole.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        (!bytes.is_empty()).then(|| ([3, image.shape[1], image.shape[2]], bytes))
+    };
+    let wholes: Vec<Option<([usize; 3], Vec<u8>)>> = images.iter().map(of_whole).collect();
     let views: Vec<Vec<MediaTensorView<'_>>> = images
         .iter()
         .zip(&pixels)
-        .map(|(image, pixels)| {
+        .zip(&wholes)
+        .map(|((image, pixels), whole)| {
             let pixels = MediaTensorView { shape: &image.shape, data: MediaData::U8(pixels) };
             let tiles = image.tiles.iter();
             let tiles = tiles.map(|shape| MediaTensorView { shape, data: MediaData::U8(&[]) });
-            std::iter::once(pixels).chain(tiles).collect()
+            let whole = whole.iter();
+            let whole =
+                whole.map(|(shape, data)| MediaTensorView { shape, data: MediaData::F32(data) });
+            std::iter::once(pixels).chain(tiles).chain(whole).collect()
         })
         .collect();
     let inputs: Vec<MediaInput<'_>> = images

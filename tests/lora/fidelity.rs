@@ -4,7 +4,11 @@
 
 use std::path::PathBuf;
 
-use playhouse::{Engine, EngineConfig, api::PauseMode, config::Quantization};
+use playhouse::{
+    Engine, EngineConfig,
+    api::{Modality, PauseMode},
+    config::Quantization,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -128,6 +132,38 @@ async fn every_row_equals_its_own_model() {
         let max_model_len = case.model.starts_with("gpt_oss").then_some(512);
         check(&case, || EngineConfig { max_model_len, ..config(&case.model) }).await;
     }
+}
+
+/// The layers of these models have the matrices of two adapters beside their weights, which are not
+/// read. `fidelity/make_phi4_adapters.py` made the adapters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_row_over_layers_of_peft_equals_its_own_model() {
+    let models = models("adapters_phi4");
+    assert_eq!(models, ["phi4mm", "phi4mm-wide"]);
+    for model in models {
+        let case = Case { adapters: "adapters_phi4", model };
+        check(&case, || config_of(folder().join("phi4").join(&case.model))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_of_media_may_have_an_adapter() {
+    let model = folder().join("phi4/phi4mm");
+    let path = |name: &str| folder().join("adapters_phi4/phi4mm").join(name);
+    let loras = json!({ "image": path("a"), "audio": path("b") }).to_string();
+    let default_mm_loras = Some(serde_json::from_value(json!(loras)).unwrap());
+    let engine = EngineConfig { default_mm_loras, ..config_of(model) };
+    let engine = Engine::start(engine).await.unwrap();
+    for (kinds, expected) in [
+        (&[][..], None),
+        (&[Modality::Image, Modality::Image], Some("image")),
+        (&[Modality::Audio, Modality::Video], Some("audio")),
+        (&[Modality::Audio, Modality::Image], None),
+    ] {
+        let found = engine.default_lora_adapter(kinds).await.unwrap();
+        assert_eq!(found.as_ref().map(|it| &*it.name), expected, "{kinds:?}");
+    }
+    engine.shutdown().await;
 }
 
 /// The files have other names, and rows in another order. Adapters have those of transformers.

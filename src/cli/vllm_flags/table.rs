@@ -311,7 +311,6 @@ pub(super) const FLAGS: &[(&str, Meaning)] = &[
     ("fully-sharded-loras", Switch(ONE_WORKER)),
     ("specialize-active-lora", Switch(ONE_KERNEL)),
     ("enable-tower-connector-lora", Off("adapters change the text model alone")),
-    ("default-mm-loras", Instead("a request names its adapter as the model")),
     ("qlora-adapter-name-or-path", Instead("--lora-modules names adapters")),
     ("enable-prompt-adapter", Off("--enable-lora serves adapters of the other kind")),
     // The server, its log and its metrics.

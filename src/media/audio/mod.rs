@@ -2,6 +2,7 @@
 //! mel spectrograms.
 
 mod decode;
+mod kaldi;
 mod mel;
 mod mp4;
 mod resample;
@@ -10,6 +11,7 @@ mod split;
 mod wav;
 
 pub(crate) use decode::{Decoder, SECONDS_MAX, decode, decoded_bytes};
+pub(crate) use kaldi::{KaldiConfig, KaldiExtractor};
 pub(crate) use mel::{MelConfig, MelExtractor};
 pub(crate) use split::{Cutter, Piece, Pieces};
 pub(crate) use wav::wav;

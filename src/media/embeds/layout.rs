@@ -47,7 +47,9 @@ impl EmbedsLayout {
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
                 | VisionFamily::LightOnOcr
-                | VisionFamily::PaliGemma,
+                | VisionFamily::PaliGemma
+                | VisionFamily::Phi3V
+                | VisionFamily::Phi4,
             ) => plain,
             Some(
                 VisionFamily::Qwen2Vl

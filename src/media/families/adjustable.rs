@@ -124,6 +124,8 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             "tile_size",
             "max_pixels_tolerance",
         ],
+        VisionFamily::Phi3V => &["num_crops"],
+        VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
         VisionFamily::InternVlChat => {
             &["dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch"]
@@ -220,5 +222,17 @@ impl FamilyProcessor for Adjustable {
         kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError> {
         self.own.video(video, kwargs)
+    }
+
+    fn sampling_rate(&self) -> u32 {
+        self.own.sampling_rate()
+    }
+
+    fn audio(
+        &self,
+        samples: &[f32],
+        kwargs: &Map<String, Value>,
+    ) -> Result<ProcessedMedia, MediaError> {
+        self.own.audio(samples, kwargs)
     }
 }

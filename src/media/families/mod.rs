@@ -19,6 +19,9 @@ mod llava_next;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
+mod phi3v;
+mod phi4;
+mod phi4_sounds;
 mod pixtral;
 mod qwen;
 mod qwen_video;
@@ -27,6 +30,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 mod tiles;
+mod unfiltered;
 mod whisper;
 
 use std::path::Path;
@@ -118,6 +122,8 @@ fn of_images(
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
+        VisionFamily::Phi3V => Arc::new(phi3v::Phi3V::read(family, outer, processor)?),
+        VisionFamily::Phi4 => Arc::new(phi4::Phi4::read(outer, processor, &*encode)?),
         VisionFamily::InternVl | VisionFamily::InternVlChat => {
             Arc::new(internvl::InternVl::read(family, outer, processor, encode)?)
         }

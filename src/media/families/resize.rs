@@ -14,6 +14,8 @@ const PILLOW_PRECISION: u32 = 22;
 pub(super) enum Filter {
     /// A triangle.
     Bilinear,
+    /// The same with the weights of Pillow.
+    BilinearOfPillow,
     /// Keys' cubic with a = -0.5.
     Bicubic,
     /// The same with the weights of Pillow.
@@ -34,7 +36,7 @@ impl Filter {
     /// Returns the half of its width at scale 1.
     fn support(self) -> f64 {
         match self {
-            Self::Bilinear => 1.0,
+            Self::Bilinear | Self::BilinearOfPillow => 1.0,
             Self::Bicubic | Self::BicubicOfPillow => 2.0,
             Self::Lanczos => 3.0,
         }
@@ -46,7 +48,7 @@ impl Filter {
         let distance = x.abs();
         let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) };
         match self {
-            Self::Bilinear => (1.0 - distance).max(0.0),
+            Self::Bilinear | Self::BilinearOfPillow => (1.0 - distance).max(0.0),
             Self::Bicubic | Self::BicubicOfPillow if distance < 1.0 => {
                 ((A + 2.0) * distance - (A + 3.0)) * distance * distance + 1.0
             }
@@ -88,7 +90,7 @@ impl Weights {
         let largest = floats.iter().flat_map(|(_, weights)| weights).fold(0.0, |a, b| b.max(a));
         let fits = |bits: u32| 0.5 + largest * f64::from(1 << bits) < f64::from(1 << 15);
         let precision = match filter {
-            Filter::BicubicOfPillow => PILLOW_PRECISION,
+            Filter::BilinearOfPillow | Filter::BicubicOfPillow => PILLOW_PRECISION,
             _ => (0..22).find(|bits| !fits(bits + 1)).unwrap_or(22),
         };
         let round = |weight: &f64| {
@@ -154,6 +156,16 @@ impl Pixels {
         Self { height, width: self.width, data }
     }
 
+    /// Returns the image with rows and columns exchanged.
+    pub(super) fn transposed(&self) -> Self {
+        let Self { height, width, ref data } = *self;
+        let at = |row: usize, column: usize| (row * width + column) * 3;
+        let of_column =
+            |column: usize| (0..height).flat_map(move |row| &data[at(row, column)..][..3]).copied();
+        let data = (0..width).flat_map(of_column).collect();
+        Self { height: width, width: height, data }
+    }
+
     /// Returns the part of `size` from `top` and `left` on. The part outside the image is `fill`.
     pub(super) fn part(
         &self,
@@ -190,8 +202,13 @@ impl Pixels {
 mod tests {
     use super::*;
 
-    const ALL: [Filter; 4] =
-        [Filter::Bilinear, Filter::Bicubic, Filter::BicubicOfPillow, Filter::Lanczos];
+    const ALL: [Filter; 5] = [
+        Filter::Bilinear,
+        Filter::BilinearOfPillow,
+        Filter::Bicubic,
+        Filter::BicubicOfPillow,
+        Filter::Lanczos,
+    ];
 
     fn image(height: usize, width: usize) -> Pixels {
         let data = (0..height * width * 3).map(|at| (at * 37 % 251) as u8).collect();

@@ -1,6 +1,6 @@
 //! The processors against transformers, pixel by pixel: on the images that
 //! `tests/fidelity/make_vision.py` drew and recorded, and against Pillow on those of
-//! `make_internvl_chat.py`.
+//! `make_internvl_chat.py` and `make_phi3_v.py`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,9 @@ struct Recorded {
     pixels: String,
     grid: Option<[u32; 3]>,
     tiles: Option<Vec<usize>>,
+    /// The whole image in the size of a tile, scaled.
+    #[serde(default)]
+    whole: Vec<f32>,
     num_embeds: usize,
     tokens: Vec<u32>,
 }
@@ -97,6 +100,14 @@ fn processed_images_are_those_of_transformers() {
             assert!(item.num_embeds <= processor.max_item_embeds(), "{name}");
             if let Some(tiles) = recorded.tiles {
                 assert_eq!(item.tensors[1].shape, tiles, "{name}");
+            }
+            if !recorded.whole.is_empty() {
+                let values = item.tensors[2].data.as_chunks::<4>().0.iter();
+                let values = values.map(|value| f32::from_le_bytes(*value));
+                assert_eq!(values.len(), recorded.whole.len(), "{name}");
+                for (found, expected) in values.zip(&recorded.whole) {
+                    assert!((found - expected).abs() <= 1e-5, "{name}: {found}, not {expected}");
+                }
             }
             let tokens = processor.tokens(&item);
             assert_eq!(tokens, recorded.tokens, "{name}");

@@ -1,8 +1,12 @@
 //! Models that hear: encoders of sounds, and decoders that attend to their states.
 
 mod audio_tower;
+mod conformer;
 mod conv;
+mod halving;
 mod hearing;
+mod phi4;
+mod phi4_config;
 mod whisper;
 
 use std::sync::Arc;
@@ -12,6 +16,7 @@ use super::supported::SupportedModels;
 
 pub(super) use hearing::AudioPlan;
 pub(crate) use hearing::{AudioFamily, EXTRACTOR_FILES, Sounds};
+pub(crate) use phi4_config::Phi4Sounds;
 
 /// Returns the families of this folder by their entry in `architectures`.
 pub(super) fn families() -> impl Iterator<Item = (&'static str, Arc<dyn ModelFamily>)> {

@@ -201,6 +201,7 @@ pub(super) fn load_with(
         renamed,
         gguf_name: None,
         task_adapters: None,
+        may_be_wrapped: false,
         merged: None,
     };
     let dtype = config.dtype;

@@ -98,6 +98,8 @@ mod paligemma;
 mod persimmon;
 mod phi;
 mod phi3;
+mod phi3_v;
+mod phi4_multimodal;
 mod phimoe;
 mod qwen2;
 mod qwen2_moe;

@@ -9,8 +9,8 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
-    in_tiles, llama, llama4, ministral3, mistral, paligemma, qwen2, qwen2_moe, qwen3, qwen3_5,
-    qwen3_5_moe, qwen3_moe, readers,
+    in_tiles, llama, llama4, ministral3, mistral, paligemma, phi3_v, phi4_multimodal, qwen2,
+    qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -359,6 +359,9 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::VOXTRAL,
     hearing::AUDIO_FLAMINGO_3,
     hearing::GLM_ASR,
+    phi3_v::PHI3_V,
+    phi4_multimodal::PHI4_MULTIMODAL,
+    phi4_multimodal::PHI4MM,
 ];
 
 const GEMMA3: &str = "Gemma3ForConditionalGeneration";

@@ -1,12 +1,13 @@
 //! One layer of a tower: attention of whole sequences to both sides, and an MLP, each after a norm.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionMetadata, AttentionParams, HeadNorm, QkvHeads, RotaryTable,
-    activate, add, encoder_attention, profile::timed, qk_norm_rope,
+    activate, add, cross_attention, encoder_attention, profile::timed, qk_norm_rope,
 };
 
 use crate::model::config::NormConfig;
@@ -91,6 +92,15 @@ pub(super) struct Rows<'a> {
     pub(super) sequences: &'a AttentionMetadata,
     /// The line of each row in a rotary table.
     pub(super) rotary: Option<(&'a [u32], &'a RotaryTable)>,
+    /// Rows behind those of the sequences, in order. They see others, and no row sees them.
+    pub(super) watchers: &'a [Watchers],
+}
+
+/// Rows that see those of a sequence without being in it.
+#[derive(Debug, Clone)]
+pub(super) struct Watchers {
+    pub(super) rows: Range<usize>,
+    pub(super) seen: Range<usize>,
 }
 
 impl Block {
@@ -115,17 +125,47 @@ impl Block {
     }
 
     fn attention(&self, x: Tensor<2>, rows: Rows<'_>) -> Tensor<2> {
-        let Rows { sequences, rotary } = rows;
+        let Rows { sequences, rotary, watchers } = rows;
         let qkv = timed("qkv", || self.qkv.forward(x, Adapters::none()));
+        // Without a table, the positions do not matter.
+        let zeros;
         let (lines, table) = match rotary {
             Some((lines, table)) => (lines, Some(table)),
-            None => (&*sequences.positions, None),
+            None if watchers.is_empty() => (&*sequences.positions, None),
+            None => {
+                zeros = vec![0; qkv.dims()[0]];
+                (&*zeros, None)
+            }
         };
         let (q, k, v) = timed("qk_norm_rope", || qk_norm_rope(qkv, &self.heads, lines, table));
-        let attended = timed("attention", || {
-            encoder_attention(q, k, v, self.heads.num_kv_heads, sequences, &self.params)
+        let attended = timed("attention", || match watchers {
+            [] => encoder_attention(q, k, v, self.heads.num_kv_heads, sequences, &self.params),
+            watchers => self.watched([q, k, v], sequences, watchers),
         });
         timed("o", || self.o.forward(attended, Adapters::none()))
+    }
+
+    /// Returns the attention of the rows of sequences to each other, and of `watchers` to them.
+    fn watched(
+        &self,
+        qkv: [Tensor<2>; 3],
+        sequences: &AttentionMetadata,
+        watchers: &[Watchers],
+    ) -> Tensor<2> {
+        let heads = self.heads.num_kv_heads;
+        let part = |x: &Tensor<2>, rows: Range<usize>| {
+            let [_, width] = x.dims();
+            x.clone().slice([rows, 0..width])
+        };
+        let own = 0..sequences.positions.len();
+        let [q, k, v] = qkv.each_ref().map(|x| part(x, own.clone()));
+        let mut all = vec![encoder_attention(q, k, v, heads, sequences, &self.params)];
+        let [q, k, v] = &qkv;
+        for Watchers { rows, seen } in watchers {
+            let (q, k) = (part(q, rows.clone()), part(k, seen.clone()));
+            all.push(cross_attention(q, k, part(v, seen.clone()), heads, &self.params));
+        }
+        Tensor::cat(all, 0)
     }
 
     /// Returns the output of part `part` with its factors.

@@ -181,7 +181,7 @@ impl Tower for GlmTower {
         }
         let mut residual = None;
         for block in &self.blocks {
-            let seen = Rows { sequences: &frames, rotary: Some((&lines, &table)) };
+            let seen = Rows { sequences: &frames, rotary: Some((&lines, &table)), watchers: &[] };
             let (output, stream) = block.forward(hidden, residual, seen);
             (hidden, residual) = (output, Some(stream));
         }

@@ -237,7 +237,7 @@ impl Llama4Tower {
         let table = self.rotary.table(&self.config.places(), &self.device);
         let table = table.map_err(|error| error.to_string())?;
         let sequences = sequences(std::iter::repeat_n(rows, tiles));
-        let seen = Rows { sequences: &sequences, rotary: Some((&lines, &table)) };
+        let seen = Rows { sequences: &sequences, rotary: Some((&lines, &table)), watchers: &[] };
         let (mut hidden, mut residual) = (self.first_norm.forward(hidden), None);
         for block in &self.blocks {
             let (output, stream) = block.forward(hidden, residual, seen);

@@ -15,7 +15,7 @@ use super::pixtral_config::pixtral;
 use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
 use super::vit::{VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
-use super::{TowerPlan, VisionFamily, VisionPlan, activation, stored, token};
+use super::{TowerPlan, VisionFamily, VisionPlan, activation, phi3v, stored, token};
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
@@ -75,6 +75,7 @@ pub(super) fn read(
             let eps = text.norm.eps;
             TowerPlan::Pixtral(pixtral(outer, vision, text.hidden_size, eps, family)?)
         }
+        VisionFamily::Phi3V => TowerPlan::Phi3V(vit(outer, vision, text.hidden_size, family)?),
         _ => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
     };
     Ok(VisionPlan {
@@ -114,6 +115,7 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::Lfm2Vl => 396,
         VisionFamily::PaliGemma => 256_000,
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
+        VisionFamily::Phi3V => 32_044,
         _ => 32_000,
     };
     Ok(match token(outer, "image_token_index")? {
@@ -132,6 +134,7 @@ fn vit(
     const PATCH: &str = "patch_size";
     let defaults = match family {
         VisionFamily::Clip | VisionFamily::LlavaNext => [768, 3_072, 12, 12, 224, 32],
+        VisionFamily::Phi3V => phi3v::SIZES,
         VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
         VisionFamily::InternVlChat => [3_200, 12_800, 48, 25, 224, 14],
         VisionFamily::Idefics3 => [1_152, 3_072, 12, 16, 224, 32],
@@ -157,6 +160,7 @@ fn vit(
     let patch_size = side(vision, PATCH, patch_size)?;
     let projector = match family {
         VisionFamily::Gemma3 => gemma3(outer, image_size / patch_size, text_width, block.norm.eps)?,
+        VisionFamily::Phi3V => phi3v::projector(text_width),
         _ => projector(outer, text_width, family)?,
     };
     if patch_size * projector.merge > image_size {
@@ -165,6 +169,11 @@ fn vit(
     if let VisionFamily::AyaVision | VisionFamily::Cohere2Vision = family {
         cohere::require_squares(outer, image_size / patch_size, projector.merge)?;
     }
+    if family == VisionFamily::Phi3V && !image_size.is_multiple_of(2 * patch_size) {
+        return Err(
+            vision.invalid(PATCH, &format!("half of a divisor of image_size, {image_size}"))
+        );
+    }
     let num_layers = vision.size("num_hidden_layers")?.unwrap_or(num_layers);
     let feature_layers = match family {
         VisionFamily::Gemma3
@@ -172,6 +181,7 @@ fn vit(
         | VisionFamily::Cohere2Vision
         | VisionFamily::PaliGemma => vec![num_layers],
         VisionFamily::AyaVision => cohere::feature_layer(outer, num_layers)?,
+        VisionFamily::Phi3V => vec![phi3v::feature_layer(outer, num_layers)?],
         VisionFamily::InternVl | VisionFamily::InternVlChat => {
             feature_layers(outer, num_layers, -1)?
         }
@@ -201,7 +211,7 @@ fn vit(
 
 fn names(family: VisionFamily) -> &'static VitNames {
     match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext => &CLIP,
+        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::Phi3V => &CLIP,
         VisionFamily::InternVl => &INTERNVL,
         VisionFamily::InternVlChat => &INTERNVL_CHAT,
         _ => &SIGLIP,
@@ -230,7 +240,9 @@ fn block(
 ) -> Result<BlockConfig, ConfigError> {
     const HEADS: &str = "num_attention_heads";
     let (eps, default) = match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext => (1e-5, Activation::QuickGelu),
+        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::Phi3V => {
+            (1e-5, Activation::QuickGelu)
+        }
         VisionFamily::InternVl | VisionFamily::InternVlChat => (1e-6, Activation::Gelu),
         _ => (1e-6, Activation::GeluTanh),
     };
@@ -353,6 +365,9 @@ fn drops_first(
     if family == VisionFamily::AyaVision {
         return cohere::keeps_all(outer).map(|()| false);
     }
+    if family == VisionFamily::Phi3V {
+        return Ok(true);
+    }
     let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
     // SigLIP has no state of a class. Without its first state, a tile is no square.
     let needs_all = family == VisionFamily::LlavaNextSiglip;
@@ -395,8 +410,8 @@ pub(super) fn load_vit(
     config: &VitConfig,
     pixels: Pixels,
 ) -> Result<VitTower, ModelError> {
-    // The places of published checkpoints, of those of transformers 4.52, of those of 5, and of
-    // InternVL's authors.
+    // The places of published checkpoints, of those of transformers 4.52, of those of 5, and of the
+    // authors of InternVL and of Phi-3-vision.
     let towers = [
         "vision_tower.vision_model",
         "model.vision_tower.vision_model",
@@ -404,10 +419,16 @@ pub(super) fn load_vit(
         "model.vision_tower",
         "model.vision_model",
         "vision_model",
+        phi3v::TOWER,
     ];
     let module = stored(loader, &towers, &format!("{}.weight", config.names.patches));
-    let projectors =
-        ["multi_modal_projector", "model.multi_modal_projector", "model.connector", "mlp1"];
+    let projectors = [
+        "multi_modal_projector",
+        "model.multi_modal_projector",
+        "model.connector",
+        "mlp1",
+        phi3v::MODULE,
+    ];
     let first = config.projector.first_module();
     let projector = stored(loader, &projectors, &format!("{first}.weight"));
     let ends = ["image_newline", "model.image_newline"];

@@ -18,6 +18,10 @@ mod internvl_chat;
 mod llama4;
 mod llava;
 mod paddle;
+mod phi3v;
+mod phi4;
+mod phi4_config;
+mod phi4_tiles;
 mod pixels;
 mod pixtral;
 mod pixtral_config;
@@ -25,6 +29,7 @@ mod projector;
 mod qwen;
 mod qwen_config;
 mod resized;
+mod seeing_and_hearing;
 mod siglip2;
 mod vit;
 mod vit_names;
@@ -32,9 +37,10 @@ mod vit_names;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::config::PixelScale;
 use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
+use self::seeing_and_hearing::SeeingAndHearing;
+use super::audio::Phi4Sounds;
 use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
 use super::families::WRAPPERS;
 use super::layers::plain_activation;
@@ -42,9 +48,11 @@ use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
-pub(crate) use config::ProcessorConfig;
+pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
+pub(crate) use phi4_config::Phi4Config;
+pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
 pub(crate) use siglip2::Siglip2Images;
@@ -57,7 +65,7 @@ const OTHER_NAMES: &[(&str, &str)] =
     &[("num_attention_heads", "num_heads"), ("num_hidden_layers", "depth")];
 
 /// The numbers of Llama 4's pixels.
-const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..config::UNIT_SCALE };
+const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..UNIT_SCALE };
 
 /// The vision tower of a multimodal class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +116,10 @@ pub(crate) enum VisionFamily {
     Lfm2Vl,
     /// SigLIP with the projector of PaliGemma.
     PaliGemma,
+    /// CLIP with the projector of Phi-3-vision, over tiles.
+    Phi3V,
+    /// That of Phi-4-multimodal, with a tower of sounds beside it.
+    Phi4,
 }
 
 impl VisionFamily {
@@ -132,6 +144,11 @@ impl VisionFamily {
                 towers.iter().find(is_it).copied()
             }
         })
+    }
+
+    /// Returns whether the class also has a tower of sounds.
+    pub(crate) fn hears(self) -> bool {
+        self == Self::Phi4
     }
 
     /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
@@ -175,6 +192,15 @@ enum TowerPlan {
     Llama4(llama4::Llama4Config),
     Paddle(paddle::PaddleConfig),
     Siglip2(siglip2::Siglip2Config),
+    Phi3V(vit::VitConfig),
+    Phi4(Box<Phi4Plan>),
+}
+
+/// The towers of images and sounds of Phi-4-multimodal.
+#[derive(Debug, Clone)]
+struct Phi4Plan {
+    images: Phi4Config,
+    sounds: Phi4Sounds,
 }
 
 impl VisionPlan {
@@ -261,6 +287,18 @@ impl VisionPlan {
                 position_axes: 1,
                 attention: ItemAttention::None,
             })),
+            VisionFamily::Phi4 => {
+                let images = Phi4Config::read(outer, text.hidden_size)?;
+                let placeholders = vec![images.placeholder];
+                let sounds = Phi4Sounds::read(outer, text.hidden_size)?;
+                Ok(Some(Self {
+                    vision_tower: TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds })),
+                    scale: processor.scale(UNIT_SCALE)?,
+                    placeholders,
+                    position_axes: 1,
+                    attention: ItemAttention::None,
+                }))
+            }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
     }
@@ -297,6 +335,14 @@ impl VisionPlan {
             TowerPlan::Glm(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
                 Arc::new(self.encoder(glm::GlmTower::load(loader, module, config, pixels)?))
+            }
+            TowerPlan::Phi3V(config) => {
+                Arc::new(self.encoder(phi3v::Phi3VTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Phi4(plan) => {
+                let images = phi4::Phi4Tower::load(loader, &plan.images, pixels)?;
+                let (images, sounds) = (self.encoder(images), plan.sounds.load(loader)?);
+                Arc::new(SeeingAndHearing { images, sounds })
             }
         })
     }

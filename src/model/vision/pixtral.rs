@@ -100,7 +100,7 @@ impl Tower for PixtralTower {
         let table = self.rotary.table(&places, &self.device).map_err(|error| error.to_string())?;
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
         let hidden = timed("patch_embed", || self.patch_conv.forward(patches, Adapters::none()));
-        let seen = Rows { sequences: &images, rotary: Some((&lines, &table)) };
+        let seen = Rows { sequences: &images, rotary: Some((&lines, &table)), watchers: &[] };
         let hidden = self.first_norm.forward(hidden);
         let layers = &self.config.feature_layers;
         let features = block::features(&self.blocks, hidden, seen, layers, |state, _| state);

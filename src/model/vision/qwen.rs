@@ -142,7 +142,7 @@ impl Tower for QwenTower {
         let (mut residual, mut deep) = (None, Vec::new());
         for (index, block) in self.blocks.iter().enumerate() {
             let sequences = self.sequences_of(index, &frames, &windows);
-            let seen = Rows { sequences, rotary: Some((&lines, &table)) };
+            let seen = Rows { sequences, rotary: Some((&lines, &table)), watchers: &[] };
             let (output, stream) = block.forward(hidden, residual, seen);
             (hidden, residual) = (output, Some(stream));
             for (_, merger) in self.deep_mergers.iter().filter(|(layer, _)| *layer == index) {

@@ -60,7 +60,7 @@ pub(super) struct VitConfig {
 
 impl VitConfig {
     /// Returns the patches on a side of an image.
-    fn side(&self) -> usize {
+    pub(super) fn side(&self) -> usize {
         self.image_size / self.patch.side
     }
 
@@ -100,12 +100,12 @@ pub(super) struct VitTower {
     first_norm: Option<Norm>,
     blocks: Vec<Block>,
     last_norm: Option<Norm>,
-    projector: Projector,
+    pub(super) projector: Projector,
     /// The vector at the end of a row of tiles.
     end_of_row: Option<EmbeddingTable>,
-    pixels: Pixels,
-    config: VitConfig,
-    device: Device,
+    pub(super) pixels: Pixels,
+    pub(super) config: VitConfig,
+    pub(super) device: Device,
 }
 
 /// The patches of an item's images.
@@ -178,7 +178,7 @@ impl Tower for VitTower {
 
 impl VitTower {
     /// Returns the states before the first layer.
-    fn embedded(&self, patches: Tensor<2>) -> Tensor<2> {
+    pub(super) fn embedded(&self, patches: Tensor<2>) -> Tensor<2> {
         let num_patches = self.config.side().pow(2);
         let hidden = timed("patch_embed", || self.patch_embed.forward(patches, Adapters::none()));
         let [count, _] = hidden.dims();
@@ -206,12 +206,12 @@ impl VitTower {
     }
 
     /// Returns the features of `images` images, `[rows, features]`.
-    fn features(&self, hidden: Tensor<2>, images: usize) -> Tensor<2> {
+    pub(super) fn features(&self, hidden: Tensor<2>, images: usize) -> Tensor<2> {
         let (rows, kept) = (self.config.rows_of_image(), self.config.kept());
         let of_image = |image: usize| kept.iter().map(move |row| (image * rows + row) as u32);
         let order: Vec<u32> = (0..images).flat_map(of_image).collect();
         let sequences = sequences(std::iter::repeat_n(rows, images));
-        let seen = Rows { sequences: &sequences, rotary: None };
+        let seen = Rows { sequences: &sequences, rotary: None, watchers: &[] };
         let feature = |state: Tensor<2>, layer: usize| {
             let state = select_rows(state, &order);
             match &self.last_norm {
@@ -295,7 +295,8 @@ pub(super) fn table(
     let shape: &[usize] = match axes {
         1 => &[width],
         2 => &[rows, width],
-        _ => &[1, rows, width],
+        3 => &[1, rows, width],
+        _ => &[1, 1, rows, width],
     };
     let values = loader.values(name, shape)?;
     let view = WeightView::F32(&values);

@@ -11,7 +11,7 @@ use axum::{
 
 use super::{choices::Choices, request_log::RequestLog};
 use crate::{
-    api::{LoraRequest, RawRequest},
+    api::{LoraRequest, Modality, RawRequest},
     server::{
         http::{
             caller::Caller,
@@ -150,6 +150,15 @@ pub(in crate::server) async fn generate<P: Protocol>(
     let asked = request.asked_model().map(str::to_owned);
     let adapter = adapter(&exchange.state, &ticket, asked.as_deref()).await?;
     let mut plan = request.plan(&exchange).await?;
+    let adapter = match adapter {
+        // A request that is submitted again keeps the model that it had.
+        None if ticket.served().is_none() => {
+            let items = plan.requests.iter().flat_map(|request| &*request.media);
+            let kinds: Vec<Modality> = items.map(|item| item.modality).collect();
+            exchange.state.engine.default_lora_adapter(&kinds).await?
+        }
+        adapter => adapter,
+    };
     let served = Served { model: exchange.model_name(asked.as_deref())?, adapter };
     plan.requests.iter_mut().for_each(|request| request.lora.clone_from(&served.adapter));
     let Exchange { state, memory, .. } = exchange;

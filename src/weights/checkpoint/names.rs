@@ -47,12 +47,16 @@ impl Checkpoint {
         let to_load = stored.filter(move |name| {
             !(is_gguf && gguf::OF_METADATA.contains(name)
                 || self.is_of_adapter(name)
+                || self.is_beside_wrapped(name)
                 || self.is_merged(name))
         });
         let absent_base = self.absent_base;
         to_load.map(move |name| {
             let name = match self.adapted_name(name) {
-                Cow::Borrowed(name) => usual_name(name),
+                Cow::Borrowed(name) => match self.unwrapped_name(name) {
+                    Some(name) => Cow::Owned(name),
+                    None => usual_name(name),
+                },
                 adapted => adapted,
             };
             match absent_base {
@@ -72,6 +76,7 @@ impl Checkpoint {
                     return Cow::Owned(name.replacen(own, stored, 1));
                 }
                 let other = self.tensorflow_name(name).or_else(|| self.original_name(name));
+                let other = other.or_else(|| self.wrapped_name(name));
                 other.map_or(Cow::Borrowed(name), Cow::Owned)
             }
             Layout::Gguf => match self.gguf_name {

@@ -114,6 +114,7 @@ impl Checkpoint {
             renamed: None,
             gguf_name: None,
             task_adapters: None,
+            has_wrapped_layers: false,
             merged: None,
         })
     }

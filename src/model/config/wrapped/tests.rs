@@ -183,6 +183,29 @@ fn internvl_of_its_authors_has_another_name_for_its_text() {
     assert!(error.contains("`llm_config` is missing"), "{error}");
 }
 
+/// Phi-4-multimodal, as it is published, with other factors.
+#[test]
+fn phi_4_multimodal_of_its_authors_has_no_object_for_its_text() {
+    let published = json!({
+        "architectures": ["Phi4MMForCausalLM"], "auto_map": { "AutoConfig": "configuration" },
+        "model_type": "phi4mm", "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "hidden_size": 3072, "intermediate_size": 8192, "num_attention_heads": 24,
+        "num_hidden_layers": 32, "num_key_value_heads": 8, "partial_rotary_factor": 0.75,
+        "max_position_embeddings": 131_072, "original_max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5, "rope_theta": 10_000.0, "sliding_window": 262_144,
+        "vocab_size": 200_064, "attention_bias": false, "mlp_bias": false, "lm_head_bias": false,
+        "full_attn_mod": 1, "interpolate_factor": 1,
+        "embd_layer": { "embedding_cls": "image_audio" },
+        "rope_scaling": {
+            "type": "longrope", "short_factor": vec![1.0; 48], "long_factor": vec![1.5; 48],
+        },
+    });
+    let config = read(published).unwrap();
+    assert_eq!((config.hidden_size, config.vocab_size, config.layers.len()), (3072, 200_064, 32));
+    assert_eq!(config.eos_token_ids, [199_999, 200_020]);
+    assert_eq!(config.wrapped.unwrap().tie, Tie::Yes);
+}
+
 #[test]
 fn lighton_ocr_has_two_forms() {
     const OWN: &str = "LightOnOcrForConditionalGeneration";
