@@ -237,6 +237,14 @@ impl RawRequest {
         }
     }
 
+    /// Returns whether the prompt has images, videos or sounds.
+    #[must_use]
+    pub fn has_media(&self) -> bool {
+        let is_expanded =
+            matches!(&self.prompt, Prompt::Expanded(prompt) if !prompt.features.is_empty());
+        is_expanded || !self.media.is_empty()
+    }
+
     /// Returns whether the journal keeps the request.
     #[must_use]
     pub fn is_kept(&self) -> bool {

@@ -123,6 +123,9 @@ async fn process(
     let is_pooling = raw.pooling.is_some();
     let max_model_len = context.config.scheduler.max_model_len;
     let work = raw.pooling.as_ref().map(|params| params.fit(&info.heads)).transpose()?;
+    // A piece could end within an item.
+    let in_pieces = |params: &PoolingParams| params.in_pieces && !raw.has_media();
+    let work = work.map(|params| PoolingParams { in_pieces: in_pieces(&params), ..params });
     let is_chunked = check_chunked(raw)?;
     // Chunks see each other only within the model's context.
     let longest = |params: &PoolingParams| match is_chunked {

@@ -305,7 +305,10 @@ impl Engine {
         mut request: RawRequest,
     ) -> Result<(Submission, Joining), PoolError> {
         let mut joining = Joining { join: Join::Mean { is_normalized: false }, cut: None };
+        let has_media = request.has_media();
         if let Some(params) = &mut request.pooling {
+            // As the input processor does.
+            params.in_pieces &= !has_media;
             let head = self.model_info().heads.pooling(params.task);
             let by_model = head.is_some_and(|head| head.activation);
             let is_normalized = params.use_activation.unwrap_or(by_model);

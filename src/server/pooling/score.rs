@@ -130,7 +130,7 @@ impl Exchange {
         let task = self.state.engine.pooling_task().unwrap_or_default();
         let model = fields.model(&self.state).await?;
         let params = fields.params(&self.state, &model, task)?;
-        let inputs = Inputs { prompts, adds_special_tokens: scoring.adds_special_tokens() };
+        let inputs = Inputs::of_texts(prompts, scoring.adds_special_tokens());
         let results = self.pool(route, "score", fields, inputs, params).await?;
         let pairs = results.prompts.iter().zip(&results.results);
         let scores = scoring.scores(pairs.map(|(tokens, pooled)| (&**tokens, pooled)));
