@@ -4,7 +4,7 @@ use super::audio;
 use super::config::{WindowRule, gguf_architectures};
 use super::encoder_class::{EncoderClass, EncoderHead};
 use super::encoder_decoder::text;
-use super::families::{FAMILIES, WRAPPERS, encoders};
+use super::families::{FAMILIES, TWO_TOWERS, WRAPPERS, encoders};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
 use super::static_embedding;
 use super::wrapper::Wrapper;
@@ -26,7 +26,7 @@ pub struct SupportedModels {
 #[must_use]
 pub fn supported_models() -> Vec<SupportedModels> {
     let families = FAMILIES.iter().map(|family| SupportedModels::of(family));
-    let wrappers = WRAPPERS.iter().map(SupportedModels::of_wrapper);
+    let wrappers = WRAPPERS.iter().chain(TWO_TOWERS).map(SupportedModels::of_wrapper);
     let encoders = encoders::classes().map(SupportedModels::of_encoder);
     let both = audio::supported().chain(text::supported());
     let tables = std::iter::once(static_embedding::supported());
@@ -44,13 +44,16 @@ impl SupportedModels {
     #[must_use]
     pub fn is_encoder(&self) -> bool {
         self.architecture == static_embedding::ARCHITECTURE
+            || TWO_TOWERS.iter().any(|wrapper| wrapper.architecture == self.architecture)
             || encoders::classes().any(|class| class.architecture == self.architecture)
     }
 
     /// Returns the entry of a multimodal class, with the options that all its text models have.
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
+        let is_pair = TWO_TOWERS.contains(wrapper);
         let media = match (wrapper.vision.is_empty(), wrapper.audio) {
+            (false, _) if is_pair => "vectors of texts and of images",
             (false, _) => "text and images",
             (true, Some(_)) => "text and sounds",
             (true, None) => "text only",
@@ -207,7 +210,7 @@ mod tests {
     /// A tensor is in one part of a model: those of text have no prefix in common with others.
     #[test]
     fn the_parts_of_multimodal_classes_are_apart() {
-        for wrapper in WRAPPERS {
+        for wrapper in WRAPPERS.iter().chain(TWO_TOWERS) {
             assert!(!wrapper.texts.is_empty() && !wrapper.places.is_empty());
             for text in wrapper.texts {
                 assert_eq!(text.family.architecture, wrapper.architecture);

@@ -286,3 +286,78 @@ async fn the_vector_of_a_long_prompt_is_cut_after_it_is_joined() {
     whole.stop().await;
     cut.stop().await;
 }
+
+/// Serves a model of the tests of pooled pictures.
+async fn served_pictures(name: &str) -> Served {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    served(|config| {
+        config.model = root.join("tests/fidelity").join(name);
+        config.dtype = playhouse::config::Dtype::Float32;
+    })
+    .await
+}
+
+fn picture(width: u32, height: u32) -> String {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let image = image::RgbImage::from_fn(width, height, |x, y| image::Rgb([x as u8, y as u8, 9]));
+    image.write_to(&mut file, image::ImageFormat::Png).unwrap();
+    crate::images::data_url(&file.into_inner())
+}
+
+fn part(url: &str) -> Value {
+    json!({"type": "image_url", "image_url": {"url": url}})
+}
+
+fn conversation(parts: Value) -> Value {
+    json!({"messages": [{"role": "user", "content": parts}]})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_have_vectors_on_each_route() {
+    let served = served_pictures("pictures/clip").await;
+    let url = picture(40, 30);
+    let (status, answer) = post(&served, "/v1/embeddings", conversation(json!([part(&url)]))).await;
+    assert_eq!((status, &answer["usage"]["prompt_tokens"]), (200, &json!(1)), "{answer}");
+    let vector = &answer["data"][0]["embedding"];
+    assert_eq!(vector.as_array().map(Vec::len), Some(16), "{answer}");
+    let (_, pooled) = post(&served, "/pooling", conversation(json!([part(&url)]))).await;
+    assert_eq!(&pooled["data"][0]["data"], vector);
+    let other = picture(30, 30);
+    let body = json!({"images": [url, other]});
+    let (status, embedded) = post(&served, "/v2/embed", body).await;
+    assert_eq!(status, 200, "{embedded}");
+    let vectors = embedded["embeddings"]["float"].as_array().unwrap();
+    assert_eq!((vectors.len(), &vectors[0]), (2, vector));
+    assert_ne!(&vectors[1], vector);
+    let body = json!({"inputs": [{"content": [part(&url)]}]});
+    let (_, embedded) = post(&served, "/v2/embed", body).await;
+    assert_eq!(&embedded["embeddings"]["float"][0], vector);
+    let batch = json!({"messages": [
+        [{"role": "user", "content": [part(&url)]}], [{"role": "user", "content": [part(&url)]}],
+    ]});
+    let (_, answer) = post(&served, "/v1/embeddings", batch).await;
+    assert_eq!(answer["data"].as_array().map(Vec::len), Some(2), "{answer}");
+    assert_eq!(&answer["data"][1]["embedding"], vector);
+    for (parts, why) in [
+        (json!([part(&url), {"type": "text", "text": "a kettle"}]), "not both"),
+        (json!([part(&url), part(&url)]), "At most 1 image"),
+        (json!([part("data:image/png;base64,AAAA")]), "Failed to load image"),
+    ] {
+        let (status, answer) = post(&served, "/v1/embeddings", conversation(parts)).await;
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(why), "{status}: {answer}");
+    }
+    let mut cut = conversation(json!([part(&url)]));
+    cut["truncate_prompt_tokens"] = json!(4);
+    let (status, answer) = post(&served, "/v1/embeddings", cut).await;
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("truncate_prompt_tokens")));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_siglip_are_padded() {
+    let served = served_pictures("pictures/siglip-narrow").await;
+    let (status, answer) = post(&served, "/v1/embeddings", json!({"input": "a kettle"})).await;
+    assert_eq!((status, &answer["usage"]["prompt_tokens"]), (200, &json!(50)), "{answer}");
+    served.stop().await;
+}

@@ -19,6 +19,7 @@ mod languages;
 mod late_chunking;
 mod latent;
 mod media_engine;
+mod pictures;
 mod poolers;
 mod prompts;
 mod quantized;

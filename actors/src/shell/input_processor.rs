@@ -183,7 +183,9 @@ async fn process(
         TruncationSide::Right => 0,
     };
     let second_text_at = second_text_at.map(|at| at.saturating_sub(num_dropped) as u32);
-    if raw.pads_to_limit {
+    let media = context.vault.codec.media();
+    let is_padded = is_pooling && !raw.has_media() && media.is_some_and(|media| media.pads_texts());
+    if raw.pads_to_limit || is_padded {
         let pad = context.vault.codec.pad_token().ok_or_else(|| {
             let accepted = "do_not_pad, because the tokenizer has no padding token";
             RequestError::invalid("padding", "max_length", accepted)

@@ -100,6 +100,7 @@ mod smollm3;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod two_towers;
 mod vaultgemma;
 mod wrappers;
 mod youtu;
@@ -122,6 +123,7 @@ use super::family::{
 };
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
+pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
 /// Qwen3, whose layers some heads have that guess tokens.
@@ -282,6 +284,14 @@ pub(super) fn text_family(name: &str) -> Option<&'static Family> {
         Entry::Family(family) => Some(family),
         Entry::Wrapper(_) => None,
     }
+}
+
+/// Returns the multimodal class that the `architectures` entry `name` is, or has another head of.
+pub(super) fn wrapper_of(name: &str) -> Option<&'static Wrapper> {
+    let mut all = WRAPPERS.iter().chain(TWO_TOWERS);
+    all.find(|wrapper| {
+        wrapper.architecture == name || wrapper.classifier().as_deref() == Some(name)
+    })
 }
 
 /// Returns the `architectures` entries of these families.

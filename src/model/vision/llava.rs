@@ -13,10 +13,11 @@ use super::pixtral::{self, PixtralConfig, PixtralTower};
 use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
 use super::vit::{VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
-use super::{TowerPlan, VisionFamily, VisionPlan, activation, stored, token};
+use super::{TowerPlan, VisionFamily, VisionPlan, activation, stored, token, two_towers};
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
+use crate::model::two_towers::TwoTowers;
 use crate::model::weight_loader::WeightLoader;
 
 const PROJECTORS: &[&str] = &["multi_modal_projector", "model.multi_modal_projector"];
@@ -92,12 +93,16 @@ pub(super) fn read(
     processor: &ProcessorConfig,
     text: &ModelConfig,
 ) -> Result<VisionPlan, ConfigError> {
-    let vision_tower = match family {
-        VisionFamily::Pixtral | VisionFamily::Mistral3 => {
+    let towers = TwoTowers::read(family, outer, text.hidden_size)?;
+    let vision_tower = match (family, towers) {
+        (_, Some(towers)) => {
+            TowerPlan::Pooled(two_towers::PooledConfig::read(family, outer, vision, towers)?)
+        }
+        (VisionFamily::Pixtral | VisionFamily::Mistral3, None) => {
             let eps = text.norm.eps;
             TowerPlan::Pixtral(pixtral(outer, vision, text.hidden_size, eps, family)?)
         }
-        _ => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
+        (_, None) => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
     };
     Ok(VisionPlan {
         vision_tower,
@@ -105,13 +110,17 @@ pub(super) fn read(
         placeholders: vec![placeholder(outer, family)?],
         position_axes: 1,
         attends_within_items: family == VisionFamily::Gemma3,
+        towers,
     })
 }
 
 /// Returns the numbers of pixels in the class of a tower's image processor.
 fn scale(family: VisionFamily) -> PixelScale {
     match family {
-        VisionFamily::Siglip | VisionFamily::Gemma3 | VisionFamily::Idefics3 => UNIT_SCALE,
+        VisionFamily::Siglip
+        | VisionFamily::SiglipModel
+        | VisionFamily::Gemma3
+        | VisionFamily::Idefics3 => UNIT_SCALE,
         VisionFamily::InternVlChat => IMAGENET_SCALE,
         _ => CLIP_SCALE,
     }
@@ -125,6 +134,8 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::Idefics3 => 128_257,
         VisionFamily::InternVl | VisionFamily::InternVlChat => 151_667,
         VisionFamily::Llama4 => 200_092,
+        // As in vLLM: such a prompt has no text beside its image.
+        VisionFamily::ClipModel | VisionFamily::SiglipModel => 0,
         _ => 32_000,
     };
     Ok(match token(outer, "image_token_index")? {
@@ -134,7 +145,7 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
 }
 
 /// Reads the shape of a tower for images of one size, and of its projector.
-fn vit(
+pub(super) fn vit(
     outer: &Fields,
     vision: &Fields,
     text_width: usize,
@@ -166,6 +177,9 @@ fn vit(
     let patch_size = side(vision, PATCH, patch_size)?;
     let projector = match family {
         VisionFamily::Gemma3 => gemma3(outer, image_size / patch_size, text_width, block.norm.eps)?,
+        VisionFamily::ClipModel | VisionFamily::SiglipModel => {
+            two_towers::no_projector(block.hidden_size)
+        }
         _ => projector(outer, text_width, family)?,
     };
     if patch_size * projector.merge > image_size {
@@ -173,7 +187,10 @@ fn vit(
     }
     let num_layers = vision.size("num_hidden_layers")?.unwrap_or(num_layers);
     let feature_layers = match family {
-        VisionFamily::Gemma3 | VisionFamily::Idefics3 => vec![num_layers],
+        VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::ClipModel
+        | VisionFamily::SiglipModel => vec![num_layers],
         VisionFamily::InternVl | VisionFamily::InternVlChat => {
             feature_layers(outer, num_layers, -1)?
         }
@@ -182,7 +199,10 @@ fn vit(
     let last_norm = NormConfig { kind: NormKind::Layer { has_bias: true }, ..block.norm };
     let is_pooled = family != VisionFamily::InternVl || vision.flag_or("use_mean_pooling", true)?;
     let has_last_norm = match family {
-        VisionFamily::Gemma3 | VisionFamily::Idefics3 => true,
+        VisionFamily::Gemma3
+        | VisionFamily::Idefics3
+        | VisionFamily::ClipModel
+        | VisionFamily::SiglipModel => true,
         _ => !is_pooled && feature_layers.contains(&num_layers),
     };
     Ok(VitConfig {
@@ -193,6 +213,7 @@ fn vit(
         feature_layers,
         last_norm: has_last_norm.then_some(last_norm),
         drops_first: drops_first(outer, &projector, family)?,
+        keeps_class_alone: family == VisionFamily::ClipModel,
         ends_rows: matches!(family, VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip),
         projector,
     })
@@ -200,7 +221,7 @@ fn vit(
 
 fn names(family: VisionFamily) -> &'static VitNames {
     match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext => &CLIP,
+        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::ClipModel => &CLIP,
         VisionFamily::InternVl => &INTERNVL,
         VisionFamily::InternVlChat => &INTERNVL_CHAT,
         _ => &SIGLIP,
@@ -229,7 +250,9 @@ fn block(
 ) -> Result<BlockConfig, ConfigError> {
     const HEADS: &str = "num_attention_heads";
     let (eps, default) = match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext => (1e-5, Activation::QuickGelu),
+        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::ClipModel => {
+            (1e-5, Activation::QuickGelu)
+        }
         VisionFamily::InternVl | VisionFamily::InternVlChat => (1e-6, Activation::Gelu),
         _ => (1e-6, Activation::GeluTanh),
     };
@@ -398,7 +421,8 @@ fn drops_first(
     family: VisionFamily,
 ) -> Result<bool, ConfigError> {
     const STRATEGY: &str = "vision_feature_select_strategy";
-    if let VisionFamily::Gemma3 | VisionFamily::Idefics3 = family {
+    let keeps_all = matches!(family, VisionFamily::Gemma3 | VisionFamily::Idefics3);
+    if keeps_all || family.is_of_two_towers() {
         return Ok(false);
     }
     let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;

@@ -21,6 +21,7 @@ mod pixtral;
 mod projector;
 mod qwen;
 mod qwen_config;
+mod two_towers;
 mod vit;
 mod vit_names;
 
@@ -31,8 +32,9 @@ use self::config::PixelScale;
 use self::encoder::VisionEncoder;
 use self::pixels::Pixels;
 use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
-use super::families::WRAPPERS;
+use super::families;
 use super::layers::plain_activation;
+use super::two_towers::TwoTowers;
 use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
 
@@ -87,6 +89,10 @@ pub(crate) enum VisionFamily {
     Glm4v,
     /// That of Llama 4.
     Llama4,
+    /// The image tower of CLIP beside that of texts.
+    ClipModel,
+    /// That of SigLIP.
+    SiglipModel,
 }
 
 impl VisionFamily {
@@ -98,7 +104,7 @@ impl VisionFamily {
     pub(crate) fn of(outer: &Fields) -> Result<Option<Self>, ConfigError> {
         let listed = outer.value("architectures").and_then(serde_json::Value::as_array);
         let name = listed.and_then(|names| names.first()?.as_str());
-        let wrapper = WRAPPERS.iter().find(|wrapper| Some(wrapper.architecture) == name);
+        let wrapper = name.and_then(families::wrapper_of);
         let towers = wrapper.map(|wrapper| wrapper.vision).unwrap_or_default();
         let vision = outer.nested("vision_config")?;
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
@@ -122,6 +128,17 @@ impl VisionFamily {
             _ => None,
         }
     }
+
+    /// Returns whether the model has a tower of texts beside that of images, and no text model that
+    /// sees both.
+    pub(crate) fn is_of_two_towers(self) -> bool {
+        matches!(self, Self::ClipModel | Self::SiglipModel)
+    }
+
+    /// Returns the processor of a model without the files of one, if it is not one of text alone.
+    pub(crate) fn default_processor(self, outer: &Fields) -> Option<ProcessorConfig> {
+        self.is_of_two_towers().then(|| ProcessorConfig::of_model(&Fields::empty_in(outer)))
+    }
 }
 
 /// Returns the numbers of pixels in the class of the image processor of a family of Qwen or GLM.
@@ -137,11 +154,14 @@ pub(super) struct VisionPlan {
     placeholders: Vec<u32>,
     position_axes: usize,
     attends_within_items: bool,
+    /// The widths of a model of two towers.
+    towers: Option<TwoTowers>,
 }
 
 #[derive(Debug, Clone)]
 enum TowerPlan {
     Vit(vit::VitConfig),
+    Pooled(two_towers::PooledConfig),
     Pixtral(pixtral::PixtralConfig),
     Qwen(qwen::QwenConfig),
     Glm(glm::GlmConfig),
@@ -173,7 +193,10 @@ impl VisionPlan {
                 of_authors = translated(outer, internvl_chat::context_token(tokenizer)?)?;
                 (&of_authors, Some(ProcessorConfig::of_model(&of_authors)))
             }
-            _ => (outer, ProcessorConfig::read(model)?),
+            _ => {
+                let processor = ProcessorConfig::read(model)?;
+                (outer, processor.or_else(|| family.default_processor(outer)))
+            }
         };
         let Some(processor) = processor else {
             tracing::info!("without the files of an image processor, the model takes text alone");
@@ -194,6 +217,7 @@ impl VisionPlan {
                 ],
                 position_axes: 3,
                 attends_within_items: false,
+                towers: None,
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
@@ -214,9 +238,15 @@ impl VisionPlan {
                 placeholders: vec![llava::placeholder(outer, family)?],
                 position_axes: 1,
                 attends_within_items: false,
+                towers: None,
             })),
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
+    }
+
+    /// Returns the widths of a model of two towers.
+    pub(super) fn towers(&self) -> Option<TwoTowers> {
+        self.towers
     }
 
     /// Loads the tower.
@@ -234,6 +264,9 @@ impl VisionPlan {
             }
             TowerPlan::Vit(config) => {
                 Arc::new(self.encoder(llava::load_vit(loader, config, pixels)?))
+            }
+            TowerPlan::Pooled(config) => {
+                Arc::new(self.encoder(two_towers::PooledTower::load(loader, config, pixels)?))
             }
             TowerPlan::Qwen(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");
