@@ -26,7 +26,7 @@ use playhouse_actors::{
 use serde_json::{Map, Value};
 
 pub(super) use self::heads::heads;
-pub(crate) use self::scoring::Scoring;
+pub(crate) use self::scoring::{PairSide, PromptWithMedia, Scoring};
 use self::{
     pieces::{Join, Pieces},
     scoring::PairForm,
@@ -200,6 +200,22 @@ impl Engine {
         documents: Vec<String>,
         variables: &Map<String, Value>,
     ) -> Result<(Scoring, Vec<Prompt>), PoolError> {
+        let sides = |texts: Vec<String>| texts.into_iter().map(PairSide::from).collect();
+        let made = self.scoring_of(sides(queries), sides(documents), variables);
+        made.map(|(scoring, prompts)| (scoring, prompts.into_iter().map(|it| it.0).collect()))
+    }
+
+    /// Does the same for sides that may have images, videos and sounds.
+    ///
+    /// # Errors
+    /// As [`Engine::scoring`], and [`RequestError::InvalidParameter`] if the tokenizer joins pairs
+    /// and a side is more than text.
+    pub(crate) fn scoring_of(
+        &self,
+        queries: Vec<PairSide>,
+        documents: Vec<PairSide>,
+        variables: &Map<String, Value>,
+    ) -> Result<(Scoring, Vec<PromptWithMedia>), PoolError> {
         if !self.compares() {
             let supported = self.model_info().heads.supported();
             return Err(RequestError::Unsupported { task: "score", supported }.into());

@@ -49,7 +49,7 @@ impl TwoTowers {
             let id = text.value(field).and_then(Value::as_u64);
             specials.extend(id.and_then(|id| TokenId::try_from(id).ok()));
         }
-        // Published SigLIP models name none of their own, and their tokenizers add "</s>" or "<eos>".
+        // Published SigLIP models leave the ids out, and their tokenizers add "</s>" or "<eos>".
         for ends in ["</s>", "<eos>", "<pad>", "<bos>"] {
             if let [id] = *encode(ends) {
                 specials.insert(id);
