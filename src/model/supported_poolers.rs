@@ -30,7 +30,7 @@ pub fn supported_poolers() -> Vec<SupportedPoolers> {
     let texts = converted().filter(is_language_model);
     let texts =
         texts.map(|(name, family, origin): (_, &Family, _)| (name, family.architecture, origin));
-    // Classes of two towers have no other base. They are in the list of families.
+    // Classes that only pool have no other base. They are in the list of families.
     let with_images = wrapped().filter(|(name, wrapper, _)| wrapper.architecture != *name);
     let with_images = with_images.map(|(name, it, origin)| (name, it.architecture, origin));
     texts.chain(with_images).map(entry).collect()

@@ -28,13 +28,15 @@ from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
+    ColQwen2Config,
+    ColQwen2ForRetrieval,
     SiglipConfig,
     SiglipImageProcessor,
     SiglipModel,
 )
 
 from corpus import sentences, train_tokenizer
-from make_vision import draw, inputs_of
+from make_vision import draw, inputs_of, models
 
 OUT = Path(__file__).parent / "pictures"
 VISION = Path(__file__).parent / "vision"
@@ -199,6 +201,43 @@ def reranker(name, model_name, architecture, words):
     of_vision(name, model_name, "classify", score, hf_overrides=overrides)
 
 
+def late_interaction(name, model_name, seed):
+    """ColQwen2 over a model of `make_vision.py`. Its positions are those of text, also in images."""
+    inner, pixels = models()[model_name]()
+    model = ColQwen2ForRetrieval(ColQwen2Config(vlm_config=inner, embedding_dim=20))
+    randomize(model, seed)
+    folder, from_folder = OUT / name, VISION / model_name
+    shutil.rmtree(folder, ignore_errors=True)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+    model.save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(from_folder / file, folder / file)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(pixels, indent=2, sort_keys=True) + "\n")
+    model = model.float().eval()
+    processor = AutoImageProcessor.from_pretrained(folder)
+    known = json.loads((from_folder / "golden.json").read_text())
+    images = [dict(height=image["height"], width=image["width"]) for image in known["images"]]
+    prompts = []
+    for prompt in known["prompts"][:2]:
+        ids = torch.tensor([prompt["token_ids"]])
+        inputs = {}
+        if prompt["images"]:
+            [index] = prompt["images"]
+            image = Image.fromarray(draw(images[index]["height"], images[index]["width"]))
+            inputs = dict(processor(image, return_tensors="pt"))
+            inputs["pixel_values"] = inputs["pixel_values"][None]
+        with torch.no_grad():
+            rows = model(input_ids=ids, attention_mask=torch.ones_like(ids), **inputs).embeddings[0]
+        prompts.append(dict(
+            placed_token_ids=placed(prompt, known["images"], inner.image_token_id),
+            token_ids=prompt["token_ids"], images=prompt["images"], rows=rounded(rows),
+        ))  # fmt: skip
+    golden = dict(task="token_embed", images=images, texts=[], prompts=prompts)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
 def tokenizer_of(model_name):
     from transformers import AutoTokenizer
 
@@ -247,6 +286,8 @@ MAKERS = {
     "qwen2_vl-reranker": lambda n: reranker(
         n, "qwen2_vl", "Qwen2VLForSequenceClassification", ["c", "d"]
     ),
+    "colqwen2": lambda n: late_interaction(n, "qwen2_vl", 5),
+    "colqwen2_5": lambda n: late_interaction(n, "qwen2_5_vl", 6),
 }
 
 

@@ -183,6 +183,8 @@ pictures! {
     qwen3_vl_tokens: "qwen3_vl-tokens",
     qwen3_vl_reranker: "qwen3_vl-reranker",
     qwen2_vl_reranker: "qwen2_vl-reranker",
+    colqwen2: "colqwen2",
+    colqwen2_5: "colqwen2_5",
 }
 
 /// Steps of few tokens cut prompts between and within their images.

@@ -58,6 +58,7 @@ mod internlm3;
 mod iquestcoder;
 mod jais2;
 mod jamba;
+mod late_interaction;
 mod lfm2;
 mod lfm2_moe;
 pub(super) mod llama;
@@ -123,6 +124,7 @@ use super::family::{
 };
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
+pub(super) use late_interaction::LATE_INTERACTION;
 pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
@@ -288,7 +290,8 @@ pub(super) fn text_family(name: &str) -> Option<&'static Family> {
 
 /// Returns the multimodal class that the `architectures` entry `name` is, or has another head of.
 pub(super) fn wrapper_of(name: &str) -> Option<&'static Wrapper> {
-    let mut all = WRAPPERS.iter().chain(TWO_TOWERS);
+    let of_tokens = LATE_INTERACTION.iter().map(|(wrapper, _)| wrapper);
+    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(of_tokens);
     all.find(|wrapper| {
         wrapper.architecture == name || wrapper.classifier().as_deref() == Some(name)
     })

@@ -2,7 +2,7 @@
 //! They are entries of the registry, made from the family of the backbone.
 
 use super::plan::{Origin, RewardHead};
-use crate::model::families::{self, Entry, TWO_TOWERS, WRAPPERS, encoders};
+use crate::model::families::{self, Entry, LATE_INTERACTION, TWO_TOWERS, WRAPPERS, encoders};
 use crate::model::family::Family;
 use crate::model::wrapper::Wrapper;
 
@@ -138,7 +138,10 @@ pub(in crate::model) fn wrapped() -> impl Iterator<Item = (String, &'static Wrap
         .filter_map(|wrapper| Some((wrapper.classifier()?, wrapper, Origin::Classifier)));
     let towers = TWO_TOWERS.iter();
     let towers = towers.map(|it| (it.architecture.to_owned(), it, Origin::Backbone));
-    classifiers.chain(towers)
+    let of_tokens = LATE_INTERACTION
+        .iter()
+        .map(|(it, head)| (it.architecture.to_owned(), it, Origin::Encoder(*head)));
+    classifiers.chain(towers).chain(of_tokens)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use self::config::PixelScale;
 use self::encoder::VisionEncoder;
 use self::pixels::Pixels;
-use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
+use super::config::{ActivationName, ConfigError, Fields, INNER_TYPE, ModelConfig};
 use super::families;
 use super::layers::plain_activation;
 use super::two_towers::TwoTowers;
@@ -45,7 +45,7 @@ pub(crate) use llava::{PixtralImages, TileImages};
 use playhouse_kernels::Activation;
 
 /// The places of the towers of Qwen and GLM.
-const VISUAL: &[&str] = &["model.visual", "visual"];
+const VISUAL: &[&str] = &["model.visual", "visual", "vlm.visual", "vlm.model.visual"];
 
 /// The names that `vision_config` of Qwen and GLM may also have: HF `attribute_map`.
 const OTHER_NAMES: &[(&str, &str)] =
@@ -106,6 +106,10 @@ impl VisionFamily {
         let name = listed.and_then(|names| names.first()?.as_str());
         let wrapper = name.and_then(families::wrapper_of);
         let towers = wrapper.map(|wrapper| wrapper.vision).unwrap_or_default();
+        if let Some(inner) = outer.text(INNER_TYPE)? {
+            let later = inner == "qwen2_5_vl";
+            return Ok(towers.iter().copied().find(|it| (*it == Self::Qwen2_5Vl) == later));
+        }
         let vision = outer.nested("vision_config")?;
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
         Ok(match (towers, named) {
@@ -215,7 +219,8 @@ impl VisionPlan {
                     token("image_token_id", tokens[0])?,
                     token("video_token_id", tokens[1])?,
                 ],
-                position_axes: 3,
+                // As in transformers, the classes of late interaction number all tokens alike.
+                position_axes: if outer.has(INNER_TYPE) { 1 } else { 3 },
                 attends_within_items: false,
                 towers: None,
             }))
