@@ -80,7 +80,7 @@ impl PartialEq for TextModel {
 
 impl Wrapper {
     /// Returns the name of the class with a classifier in the place of the output layer, if images
-    /// are served. transformers has no such class, and vLLM makes it.
+    /// are served. transformers has few of these classes, and vLLM makes all.
     pub(crate) fn classifier(&self) -> Option<String> {
         let name = self.architecture.strip_suffix("ForConditionalGeneration")?;
         (!self.vision.is_empty()).then(|| format!("{name}ForSequenceClassification"))

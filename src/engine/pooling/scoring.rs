@@ -11,9 +11,7 @@ use playhouse_actors::{
 use serde_json::{Map, Value, json};
 
 use super::PoolError;
-
-/// A chat template that writes nothing but the contents of messages.
-const CONTENTS: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
+use crate::engine::media::CONTENT_ALONE;
 
 /// One side of a pair.
 #[derive(Debug, Clone)]
@@ -164,7 +162,7 @@ fn message(role: &str, content: Value) -> Value {
 
 /// Returns the prompt of the contents of messages, one after the other.
 fn contents(messages: Vec<Value>) -> Prompt {
-    let chat_template = Some(CONTENTS.to_owned());
+    let chat_template = Some(CONTENT_ALONE.to_owned());
     Prompt::Chat(Arc::new(ChatPrompt { messages, chat_template, ..ChatPrompt::default() }))
 }
 

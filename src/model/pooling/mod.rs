@@ -24,7 +24,7 @@ mod vocabulary;
 
 use self::poolings::Folded;
 pub(super) use self::{
-    architectures::converted,
+    architectures::{converted, wrapped},
     classifier_plan::ClassifierPlan,
     load::{load, of_vectors},
     plan::{HeadPlan, Origin, PoolerPlan},

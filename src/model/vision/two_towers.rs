@@ -104,7 +104,7 @@ pub(super) struct PooledTower {
 
 #[derive(Debug)]
 enum Head {
-    Projection(Linear),
+    Projection(Box<Linear>),
     Attention(Box<AttentionHead>),
 }
 
@@ -137,7 +137,8 @@ impl PooledTower {
         let head = match head {
             HeadKind::Projection => {
                 let part = [Part::new("visual_projection".to_owned(), towers.outputs)];
-                Head::Projection(Linear::of_media(loader, &part, hidden_size, false)?)
+                let projection = Linear::of_media(loader, &part, hidden_size, false)?;
+                Head::Projection(Box::new(projection))
             }
             HeadKind::Attention => Head::Attention(Box::new(AttentionHead::load(loader, vit)?)),
         };
