@@ -18,7 +18,8 @@ use crate::{
 };
 
 /// A chat template that writes nothing but the contents of messages.
-pub(super) const CONTENT_ALONE: &str = "{% for message in messages %}{{ message['content'] }}{% endfor %}";
+pub(super) const CONTENT_ALONE: &str =
+    "{% for message in messages %}{{ message['content'] }}{% endfor %}";
 
 /// Returns the codec with the processor of the model's media, if the model takes some.
 ///

@@ -19,7 +19,7 @@ pub struct SupportedPoolers {
 pub fn supported_poolers() -> Vec<SupportedPoolers> {
     let entry = |(architecture, base, origin): (String, &'static str, Origin)| {
         let results = match origin {
-            Origin::Classifier => "classes and scores",
+            Origin::Classifier | Origin::Ranker => "classes and scores",
             Origin::TokenClassifier(_) => "classes of each token",
             Origin::Reward(_) => "a reward of each token",
             _ => "vectors",

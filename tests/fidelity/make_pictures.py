@@ -21,6 +21,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from tokenizers import processors
 from transformers import (
     AutoImageProcessor,
@@ -28,6 +29,7 @@ from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
+    Qwen2VLForConditionalGeneration,
     ColQwen2Config,
     ColQwen2ForRetrieval,
     SiglipConfig,
@@ -238,6 +240,62 @@ def late_interaction(name, model_name, seed):
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+# The token behind a pair of jina-reranker-m0, the mean of its logits, and how it writes a pair.
+SCORE_TOKEN, RANKER_MEAN = 100, 2.65
+RANKER_PAIR = "**Document**:\n{document}\n**Query**:\n{query}"
+
+
+def ranker(name, model_name, seed):
+    """`JinaVLForRanking`, by the formulas of its authors: two layers over the last token."""
+    config, pixels = models()[model_name]()
+    model = randomize(Qwen2VLForConditionalGeneration(config), seed)
+    size = config.text_config.hidden_size
+    head = torch.nn.Sequential(
+        torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, 1)
+    )
+    randomize(head, seed + 1)
+    folder, from_folder = OUT / name, VISION / model_name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    state = {key: value.to(torch.bfloat16) for key, value in model.state_dict().items()}
+    state |= {f"score.{key}": value.to(torch.bfloat16) for key, value in head.state_dict().items()}
+    save_file({key: value.contiguous() for key, value in state.items()}, folder / "model.safetensors")
+    fields = config.to_dict() | dict(architectures=["JinaVLForRanking"], dtype="bfloat16")
+    (folder / "config.json").write_text(json.dumps(fields, indent=2, default=str) + "\n")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(from_folder / file, folder / file)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(pixels, indent=2, sort_keys=True) + "\n")
+    words = tokenizer_of(model_name)
+    processor = AutoImageProcessor.from_pretrained(folder)
+    known = json.loads((from_folder / "golden.json").read_text())
+    images = [dict(height=image["height"], width=image["width"]) for image in known["images"]]
+
+    def score(tokens, inputs):
+        ids = torch.tensor([tokens])
+        inputs["mm_token_type_ids"] = (ids == config.image_token_id).int()
+        with torch.no_grad():
+            states = model.model(input_ids=ids, use_cache=False, **inputs).last_hidden_state[0]
+            return torch.sigmoid(head(states[-1]) - RANKER_MEAN)[None]
+
+    prompts, pairs = [], []
+    for prompt in known["prompts"]:
+        drawn = [images[index] for index in prompt["images"]]
+        drawn = [Image.fromarray(draw(image["height"], image["width"])) for image in drawn]
+        inputs = inputs_of(model, processor, drawn) if drawn else {}
+        tokens = prompt["token_ids"] + [SCORE_TOKEN]
+        prompts.append(dict(
+            placed_token_ids=placed(prompt, known["images"], config.image_token_id) + [SCORE_TOKEN],
+            token_ids=tokens, images=prompt["images"], rows=rounded(score(tokens, inputs)),
+        ))  # fmt: skip
+    for text in TEXTS[:3]:
+        tokens = words(RANKER_PAIR.format(document=text, query="two kettles"))["input_ids"]
+        value = score(tokens + [SCORE_TOKEN], {}).item()
+        pairs.append(dict(text_1="two kettles", text_2=text, score=value))
+    golden = dict(task="classify", images=images, texts=[], prompts=prompts, pairs=pairs)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
 def tokenizer_of(model_name):
     from transformers import AutoTokenizer
 
@@ -287,6 +345,7 @@ MAKERS = {
         n, "qwen2_vl", "Qwen2VLForSequenceClassification", ["c", "d"]
     ),
     "colqwen2": lambda n: late_interaction(n, "qwen2_vl", 5),
+    "jina-ranker": lambda n: ranker(n, "qwen2_vl", 7),
     "colqwen2_5": lambda n: late_interaction(n, "qwen2_5_vl", 6),
 }
 

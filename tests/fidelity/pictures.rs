@@ -28,6 +28,16 @@ struct Golden {
     images: Vec<Size>,
     texts: Vec<Text>,
     prompts: Vec<Placed>,
+    #[serde(default)]
+    pairs: Vec<Pair>,
+}
+
+/// Two texts with their score.
+#[derive(Deserialize)]
+struct Pair {
+    text_1: String,
+    text_2: String,
+    score: f32,
 }
 
 #[derive(Default, Deserialize)]
@@ -135,6 +145,11 @@ async fn check(name: &str) {
         }
         alone.push(result);
     }
+    for Pair { text_1, text_2, score } in &golden.pairs {
+        let found = whole.score(std::slice::from_ref(text_1), std::slice::from_ref(text_2)).await;
+        let difference = (found.unwrap()[0] - score).abs();
+        assert!(difference <= TOLERANCE, "{name}: {text_2}: {difference}");
+    }
     let batched = whole.pool(requests().collect::<Vec<_>>()).await.unwrap();
     assert_eq!(values(&batched), values(&alone), "{name}: in one batch");
     whole.shutdown().await;
@@ -185,6 +200,7 @@ pictures! {
     qwen2_vl_reranker: "qwen2_vl-reranker",
     colqwen2: "colqwen2",
     colqwen2_5: "colqwen2_5",
+    jina_ranker: "jina-ranker",
 }
 
 /// Steps of few tokens cut prompts between and within their images.

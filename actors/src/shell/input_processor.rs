@@ -171,6 +171,7 @@ async fn process(
             (languages.surround(read?, kept, raw.truncation_side), None, given)
         }
     };
+    let tokens = raw.ended(tokens)?;
     let (ExpandedPrompt { tokens, features }, truncate_to) = match text {
         Some(text) => (decoder_prompt(context, raw, text, tokens, languages)?, None),
         None => (with_media(context, raw, tokens, &limits).await?, raw.truncate_prompt_tokens),

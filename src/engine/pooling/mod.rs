@@ -32,7 +32,7 @@ use self::{
     scoring::PairForm,
 };
 use super::Engine;
-use crate::model::pooling::PairInput;
+use crate::model::pooling::{PairInput, SCORE_TOKEN};
 
 /// The result of one pooled prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,6 +168,7 @@ impl Engine {
         let params = PoolingParams::new(self.pooling_task().unwrap_or_default());
         let request = |prompt| RawRequest {
             add_special_tokens: scoring.adds_special_tokens(),
+            end_token: scoring.end_token(),
             ..RawRequest::pool(prompt, params.clone())
         };
         let pooled = self.pool(prompts.into_iter().map(request).collect::<Vec<_>>()).await?;
@@ -221,9 +222,12 @@ impl Engine {
             return Err(RequestError::Unsupported { task: "score", supported }.into());
         }
         let task = self.pooling_task().unwrap_or_default();
-        let skipped = self.loaded().pooler.as_ref().map(|pooler| &pooler.skipped_tokens[..]);
+        let pooler = self.loaded().pooler.as_ref();
+        let skipped = pooler.map(|pooler| &pooler.skipped_tokens[..]).unwrap_or_default();
+        let is_ended = pooler.is_some_and(|pooler| pooler.pairs == PairInput::DocumentFirst);
+        let end_token = is_ended.then_some(SCORE_TOKEN);
         Scoring::new(task, self.pair_form(), queries, documents, variables)
-            .map(|(scoring, prompts)| (scoring.skipping(skipped.unwrap_or_default()), prompts))
+            .map(|(scoring, prompts)| (scoring.skipping(skipped).ending_with(end_token), prompts))
     }
 
     /// Returns whether the model scores pairs of texts: with vectors, or as a classifier of one
@@ -246,6 +250,7 @@ impl Engine {
         match pooler.filter(|pooler| pooler.classifies) {
             Some(_) if self.config().chat_template.is_some() => PairForm::Template,
             Some(pooler) if pooler.pairs == PairInput::OneText => PairForm::Text,
+            Some(pooler) if pooler.pairs == PairInput::DocumentFirst => PairForm::DocumentFirst,
             Some(pooler)
                 if pooler.pairs == PairInput::Conversation
                     && !self.loaded().chat_templates.is_empty() =>

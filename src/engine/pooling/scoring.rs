@@ -35,6 +35,8 @@ pub(crate) struct Scoring {
     num_queries: usize,
     /// Tokens of documents that have no part in a comparison of vectors of tokens.
     skipped: Vec<TokenId>,
+    /// The token behind each prompt.
+    end_token: Option<TokenId>,
 }
 
 /// How a classifier takes a pair.
@@ -49,7 +51,13 @@ pub(super) enum PairForm {
     Template,
     /// The same for the model's own template, which writes the special tokens, too.
     Conversation,
+    /// One text: the document, then the query, each behind its kind.
+    DocumentFirst,
 }
+
+/// The template of [`PairForm::DocumentFirst`]: `get_score_template` of vLLM's class.
+const DOCUMENT_FIRST: &str = "**Document**:\n{{ messages[1]['content'] }}\n\
+                              **Query**:\n{{ messages[0]['content'] }}";
 
 impl Scoring {
     /// Returns the pairs of two lists, with the prompts to pool. The list of one text is compared
@@ -80,7 +88,8 @@ impl Scoring {
                 pairs.iter().map(prompt).collect::<Result<_, PoolError>>()?
             }
         };
-        Ok((Self { task, form, pairs, num_queries, skipped: Vec::new() }, prompts))
+        let (skipped, end_token) = (Vec::new(), None);
+        Ok((Self { task, form, pairs, num_queries, skipped, end_token }, prompts))
     }
 
     /// Returns whether the tokenizer adds special tokens around the prompts.
@@ -91,6 +100,16 @@ impl Scoring {
     /// Returns the same pairs, of which these tokens of documents have no part in a comparison.
     pub(super) fn skipping(self, tokens: &[TokenId]) -> Self {
         Self { skipped: tokens.to_vec(), ..self }
+    }
+
+    /// Returns the same pairs, with a token behind each prompt.
+    pub(super) fn ending_with(self, end_token: Option<TokenId>) -> Self {
+        Self { end_token, ..self }
+    }
+
+    /// Returns the token behind each prompt, if the model expects one.
+    pub(crate) fn end_token(&self) -> Option<TokenId> {
+        self.end_token
     }
 
     /// Returns the score of each pair, given the tokens and the results of all prompts in their
@@ -130,7 +149,9 @@ impl PairSide {
     fn alone(self) -> PromptWithMedia {
         match self {
             Self::Text(text) => (Prompt::Text(text.as_ref().to_owned()), [].into()),
-            Self::Parts { parts, media } => (contents(vec![message("user", parts.into())]), media),
+            Self::Parts { parts, media } => {
+                (written(CONTENT_ALONE, vec![message("user", parts.into())]), media)
+            }
         }
     }
 
@@ -160,9 +181,9 @@ fn message(role: &str, content: Value) -> Value {
     json!({"role": role, "content": content})
 }
 
-/// Returns the prompt of the contents of messages, one after the other.
-fn contents(messages: Vec<Value>) -> Prompt {
-    let chat_template = Some(CONTENT_ALONE.to_owned());
+/// Returns the prompt that `template` writes of messages.
+fn written(template: &str, messages: Vec<Value>) -> Prompt {
+    let chat_template = Some(template.to_owned());
     Prompt::Chat(Arc::new(ChatPrompt { messages, chat_template, ..ChatPrompt::default() }))
 }
 
@@ -191,7 +212,8 @@ impl PairForm {
             (Self::Text, PairSide::Text(query), PairSide::Text(document)) => {
                 Prompt::Text(format!("{query}{document}"))
             }
-            (Self::Text, ..) => contents(messages()),
+            (Self::Text, ..) => written(CONTENT_ALONE, messages()),
+            (Self::DocumentFirst, ..) => written(DOCUMENT_FIRST, messages()),
             (Self::Template | Self::Conversation, ..) => {
                 let (messages, chat_template_kwargs) = (messages(), variables.clone());
                 let chat = ChatPrompt { messages, chat_template_kwargs, ..ChatPrompt::default() };

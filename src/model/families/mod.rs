@@ -288,8 +288,14 @@ pub(super) fn text_family(name: &str) -> Option<&'static Family> {
     }
 }
 
+/// Code in folders that ranks with a multimodal class, which is the second name.
+pub(super) const RANKERS: &[(&str, &str)] =
+    &[("JinaVLForRanking", "Qwen2VLForConditionalGeneration")];
+
 /// Returns the multimodal class that the `architectures` entry `name` is, or has another head of.
 pub(super) fn wrapper_of(name: &str) -> Option<&'static Wrapper> {
+    let ranker = RANKERS.iter().find(|(known, _)| *known == name);
+    let name = ranker.map_or(name, |(_, base)| *base);
     let of_tokens = LATE_INTERACTION.iter().map(|(wrapper, _)| wrapper);
     let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(of_tokens);
     all.find(|wrapper| {

@@ -2,7 +2,9 @@
 //! They are entries of the registry, made from the family of the backbone.
 
 use super::plan::{Origin, RewardHead};
-use crate::model::families::{self, Entry, LATE_INTERACTION, TWO_TOWERS, WRAPPERS, encoders};
+use crate::model::families::{
+    self, Entry, LATE_INTERACTION, RANKERS, TWO_TOWERS, WRAPPERS, encoders,
+};
 use crate::model::family::Family;
 use crate::model::wrapper::Wrapper;
 
@@ -141,7 +143,10 @@ pub(in crate::model) fn wrapped() -> impl Iterator<Item = (String, &'static Wrap
     let of_tokens = LATE_INTERACTION
         .iter()
         .map(|(it, head)| (it.architecture.to_owned(), it, Origin::Encoder(*head)));
-    classifiers.chain(towers).chain(of_tokens)
+    let rankers = RANKERS.iter().filter_map(|(name, base)| {
+        Some(((*name).to_owned(), families::wrapper_of(base)?, Origin::Ranker))
+    });
+    classifiers.chain(towers).chain(of_tokens).chain(rankers)
 }
 
 #[cfg(test)]
@@ -158,6 +163,8 @@ mod tests {
         let qwen = Some(("Qwen3VLForConditionalGeneration", Origin::Classifier));
         assert_eq!(of("Qwen3VLForSequenceClassification"), qwen);
         assert_eq!(of("CLIPModel"), Some(("CLIPModel", Origin::Backbone)));
+        let ranker = Some(("Qwen2VLForConditionalGeneration", Origin::Ranker));
+        assert_eq!(of("JinaVLForRanking"), ranker);
         assert_eq!(of("Gemma3nForSequenceClassification"), None, "its images are not served");
         assert!(converted().all(|(name, ..)| of(&name).is_none()), "each name has one meaning");
         for (name, wrapper, _) in &all {

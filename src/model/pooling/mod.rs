@@ -30,7 +30,7 @@ pub(super) use self::{
     plan::{HeadPlan, Origin, PoolerPlan},
 };
 pub use self::{
-    classifier::{Calibration, Classifier, ClassifierActivation, PairInput},
+    classifier::{Calibration, Classifier, ClassifierActivation, PairInput, SCORE_TOKEN},
     dense::{Dense, DenseActivation, DenseNorm},
     modules::{LayerWeights, LogitScore, SentenceTransformers},
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::{
-    api::{ChatPrompt, Prompt, RawMedia},
+    api::{ChatPrompt, Prompt, RawMedia, TokenId},
     config::LimitSettings,
     server::{
         chat::{check_messages, request_template, template_kwargs},
@@ -50,12 +50,14 @@ pub(in crate::server) struct Inputs {
     pub(in crate::server) media: Vec<Arc<[RawMedia]>>,
     /// Whether the tokenizer adds special tokens around texts.
     pub(in crate::server) adds_special_tokens: bool,
+    /// The token behind each prompt, which a model expects behind a pair.
+    pub(in crate::server) end_token: Option<TokenId>,
 }
 
 impl Inputs {
     /// Returns prompts without media.
     pub(in crate::server) fn of_texts(prompts: Vec<Prompt>, adds_special_tokens: bool) -> Self {
-        Self { prompts, media: Vec::new(), adds_special_tokens }
+        Self { prompts, media: Vec::new(), adds_special_tokens, end_token: None }
     }
 
     /// Returns conversations with the content of their images, videos and sounds.
@@ -72,7 +74,7 @@ impl Inputs {
             prompts.push(Prompt::Chat(Arc::new(chat)));
             media.push(parts.load(&exchange.state.media, &exchange.memory).await?);
         }
-        Ok(Self { prompts, media, adds_special_tokens })
+        Ok(Self { prompts, media, adds_special_tokens, end_token: None })
     }
 }
 

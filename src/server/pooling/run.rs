@@ -66,6 +66,7 @@ impl Exchange {
         let adapter = self.state.adapter(Some(&model)).await?;
         let template = fields.complete(RawRequest {
             add_special_tokens: inputs.adds_special_tokens,
+            end_token: inputs.end_token,
             lora: adapter,
             ..RawRequest::pool(Prompt::Tokens(Vec::new()), params)
         })?;

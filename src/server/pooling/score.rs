@@ -116,7 +116,8 @@ impl Exchange {
         let params = fields.params(&self.state, &model, task)?;
         let (prompts, media) = prompts.into_iter().unzip();
         let adds_special_tokens = scoring.adds_special_tokens();
-        let inputs = Inputs { prompts, media, adds_special_tokens };
+        let end_token = scoring.end_token();
+        let inputs = Inputs { prompts, media, adds_special_tokens, end_token };
         let results = self.pool(route, "score", fields, inputs, params).await?;
         let pairs = results.prompts.iter().zip(&results.results);
         let scores = scoring.scores(pairs.map(|(tokens, pooled)| (&**tokens, pooled)));
