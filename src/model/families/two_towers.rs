@@ -1,6 +1,6 @@
-//! Models of two towers, one of texts and one of images, whose vectors can be compared: HF
-//! `CLIPModel` (<https://arxiv.org/abs/2103.00020>) and `SiglipModel`
-//! (<https://arxiv.org/abs/2303.15343>), which SigLIP 2 with images of one size has, too.
+//! Models of two towers, one of texts and one of images, whose vectors can be compared. They are
+//! HF `CLIPModel` (<https://arxiv.org/abs/2103.00020>) and `SiglipModel`
+//! (<https://arxiv.org/abs/2303.15343>). The latter is also SigLIP 2 with images of one size.
 //!
 //! Both towers have norms before the parts of a layer, learned positions and biases. The text tower
 //! of CLIP is causal, and that of SigLIP attends to both sides.
