@@ -240,3 +240,42 @@ impl AttentionHead {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::config::fields;
+
+    fn read(family: VisionFamily, vision: Value) -> Result<PooledConfig, String> {
+        let outer = fields(json!({ "text_config": {}, "vision_config": vision }));
+        let towers = TwoTowers::read(family, &outer, 768).unwrap().unwrap();
+        let vision = outer.nested("vision_config").unwrap().unwrap();
+        let read = PooledConfig::read(family, &outer, &vision, towers);
+        read.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn towers_have_the_defaults_of_their_classes() {
+        let clip = read(VisionFamily::ClipModel, json!({})).unwrap();
+        assert_eq!((clip.vit.num_embeds(), clip.towers.outputs), (1, 512));
+        assert_eq!((clip.vit.patch.side, clip.vit.image_size), (32, 224));
+        let siglip = read(VisionFamily::SiglipModel, json!({})).unwrap();
+        assert_eq!((siglip.vit.num_embeds(), siglip.towers.outputs), (196, 768));
+        assert_eq!(siglip.head, HeadKind::Attention);
+    }
+
+    #[test]
+    fn towers_without_a_vector_are_refused_by_their_field() {
+        for (field, value) in [
+            ("vision_use_head", json!(false)),
+            ("num_channels", json!(1)),
+            ("hidden_size", json!(384)),
+            ("num_attention_heads", json!(7)),
+        ] {
+            let why = read(VisionFamily::SiglipModel, json!({ field: value })).unwrap_err();
+            assert!(why.contains(&format!("vision_config.{field}")), "{why}");
+        }
+    }
+}
