@@ -6,9 +6,11 @@
 Each folder has `golden.json`: the task, settings of the engine, texts with the rows of their
 results, and prompts with images with theirs, in float32. Models of two towers are in it, with
 seeded random weights. The others are those of `make_vision.py`, to whose folders `model` points.
-Images are drawn by the formula of `make_vision.py`.
+Images are drawn by the formula of `make_vision.py`. Those of `clip-sentences` are
+sentence-transformers' answers.
 
-Needs: torch, torchvision, transformers >= 5, tokenizers, safetensors. Nothing is downloaded.
+Needs: torch, torchvision, transformers >= 5, sentence-transformers >= 6, tokenizers, safetensors.
+Nothing is downloaded.
 """
 
 import json
@@ -21,6 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from PIL import Image
+from sentence_transformers import SentenceTransformer
 from safetensors.torch import save_file
 from tokenizers import processors
 from transformers import (
@@ -132,6 +135,29 @@ def siglip(name, seed, text, vision, side):
     words = tokenizer("$A <|im_end|>")
     padding = dict(padding="max_length", max_length=text["max_position_embeddings"])
     towers(name, SiglipModel(config), processor, words, seed, **padding)
+
+
+def of_sentences(name, from_name):
+    """A model of two towers as sentence-transformers saves it, with the vectors that it computes."""
+    from_folder, folder = OUT / from_name, OUT / name
+    model = SentenceTransformer(str(from_folder), model_kwargs=dict(dtype=torch.float32))
+    model.eval()
+    shutil.rmtree(folder, ignore_errors=True)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+    model.save(str(folder), create_model_card=False)
+    model = SentenceTransformer(str(folder), model_kwargs=dict(dtype=torch.float32))
+    known = json.loads((from_folder / "golden.json").read_text())
+
+    def vector(item):
+        return [[float(f"{x:.7g}") for x in model.encode(item).tolist()]]
+
+    for text in known["texts"]:
+        text["rows"] = vector(text["text"])
+    for prompt in known["prompts"]:
+        [index] = prompt["images"]
+        prompt["rows"] = vector(Image.fromarray(draw(*SIZES[index])))
+    (folder / "golden.json").write_text(json.dumps(known) + "\n")
 
 
 def placed(prompt, images, token):
@@ -345,6 +371,7 @@ MAKERS = {
         n, "qwen2_vl", "Qwen2VLForSequenceClassification", ["c", "d"]
     ),
     "colqwen2": lambda n: late_interaction(n, "qwen2_vl", 5),
+    "clip-sentences": lambda n: of_sentences(n, "clip"),
     "jina-ranker": lambda n: ranker(n, "qwen2_vl", 7),
     "colqwen2_5": lambda n: late_interaction(n, "qwen2_5_vl", 6),
 }

@@ -201,6 +201,7 @@ pictures! {
     colqwen2: "colqwen2",
     colqwen2_5: "colqwen2_5",
     jina_ranker: "jina-ranker",
+    clip_sentences: "clip-sentences",
 }
 
 /// Steps of few tokens cut prompts between and within their images.
