@@ -211,7 +211,11 @@ async fn chunks_of_a_prompt_give_the_same_bytes() {
         let golden = Golden::read(name);
         let mut results = Vec::new();
         for most in [512, 7] {
-            let engine = golden.engine(name, |config| config.max_num_batched_tokens = most).await;
+            let engine = golden
+                .engine(name, |config| {
+                    (config.max_num_batched_tokens, config.max_num_seqs) = (most, 4);
+                })
+                .await;
             let requests: Vec<_> = golden.requests().into_iter().map(|(it, ..)| it).collect();
             results.push(values(&engine.pool(requests).await.unwrap()));
             engine.shutdown().await;
