@@ -32,9 +32,10 @@ from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
-    Qwen2VLForConditionalGeneration,
     ColQwen2Config,
     ColQwen2ForRetrieval,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLForConditionalGeneration,
     SiglipConfig,
     SiglipImageProcessor,
     SiglipModel,
@@ -271,55 +272,77 @@ SCORE_TOKEN, RANKER_MEAN = 100, 2.65
 RANKER_PAIR = "**Document**:\n{document}\n**Query**:\n{query}"
 
 
-def ranker(name, model_name, seed):
-    """`JinaVLForRanking`, by the formulas of its authors: two layers over the last token."""
+def with_head(name, model_name, seed, head, kind, architecture, answer, end=(), labels=None):
+    """A model of `make_vision.py` with `head` over the last token. `answer` makes its result."""
     config, pixels = models()[model_name]()
-    model = randomize(Qwen2VLForConditionalGeneration(config), seed)
-    size = config.text_config.hidden_size
-    head = torch.nn.Sequential(
-        torch.nn.Linear(size, size), torch.nn.ReLU(), torch.nn.Linear(size, 1)
-    )
+    model = randomize(kind(config), seed)
     randomize(head, seed + 1)
     folder, from_folder = OUT / name, VISION / model_name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     state = {key: value.to(torch.bfloat16) for key, value in model.state_dict().items()}
     state |= {f"score.{key}": value.to(torch.bfloat16) for key, value in head.state_dict().items()}
+    if config.tie_word_embeddings:
+        del state["lm_head.weight"]
     save_file({key: value.contiguous() for key, value in state.items()}, folder / "model.safetensors")
-    fields = config.to_dict() | dict(architectures=["JinaVLForRanking"], dtype="bfloat16")
+    fields = config.to_dict() | dict(architectures=[architecture], dtype="bfloat16")
+    if labels:
+        fields["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        fields["label2id"] = {label: index for index, label in enumerate(labels)}
     (folder / "config.json").write_text(json.dumps(fields, indent=2, default=str) + "\n")
     for file in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(from_folder / file, folder / file)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(pixels, indent=2, sort_keys=True) + "\n")
-    words = tokenizer_of(model_name)
     processor = AutoImageProcessor.from_pretrained(folder)
     known = json.loads((from_folder / "golden.json").read_text())
     images = [dict(height=image["height"], width=image["width"]) for image in known["images"]]
 
-    def score(tokens, inputs):
+    def row(tokens, inputs):
         ids = torch.tensor([tokens])
         inputs["mm_token_type_ids"] = (ids == config.image_token_id).int()
         with torch.no_grad():
             states = model.model(input_ids=ids, use_cache=False, **inputs).last_hidden_state[0]
-            return torch.sigmoid(head(states[-1]) - RANKER_MEAN)[None]
+            return answer(head(states[-1]))[None]
 
-    prompts, pairs = [], []
+    prompts = []
     for prompt in known["prompts"]:
         drawn = [images[index] for index in prompt["images"]]
         drawn = [Image.fromarray(draw(image["height"], image["width"])) for image in drawn]
         inputs = inputs_of(model, processor, drawn) if drawn else {}
-        tokens = prompt["token_ids"] + [SCORE_TOKEN]
+        tokens = prompt["token_ids"] + list(end)
         prompts.append(dict(
-            placed_token_ids=placed(prompt, known["images"], config.image_token_id) + [SCORE_TOKEN],
-            token_ids=tokens, images=prompt["images"], rows=rounded(score(tokens, inputs)),
+            placed_token_ids=placed(prompt, known["images"], config.image_token_id) + list(end),
+            token_ids=tokens, images=prompt["images"], rows=rounded(row(tokens, inputs)),
         ))  # fmt: skip
+    return dict(task="classify", images=images, texts=[], prompts=prompts), row
+
+
+def ranker(name, model_name, kind, seed):
+    """`JinaVLForRanking`, by the formulas of its authors: two layers over the last token."""
+    layers = [torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)]
+    golden, row = with_head(
+        name, model_name, seed, torch.nn.Sequential(*layers), kind, "JinaVLForRanking",
+        lambda logits: torch.sigmoid(logits - RANKER_MEAN), end=[SCORE_TOKEN],
+    )  # fmt: skip
+    words = tokenizer_of(model_name)
+    golden["pairs"] = []
     for text in TEXTS[:3]:
         tokens = words(RANKER_PAIR.format(document=text, query="two kettles"))["input_ids"]
-        value = score(tokens + [SCORE_TOKEN], {}).item()
-        pairs.append(dict(text_1="two kettles", text_2=text, score=value))
-    golden = dict(task="classify", images=images, texts=[], prompts=prompts, pairs=pairs)
-    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+        score = row(tokens + [SCORE_TOKEN], {}).item()
+        golden["pairs"].append(dict(text_1="two kettles", text_2=text, score=score))
+    (OUT / name / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
+def classes(name, model_name, kind, seed):
+    """A classifier of the last token, as vLLM makes it of a class with images."""
+    architecture = kind.__name__.replace("ConditionalGeneration", "SequenceClassification")
+    head = torch.nn.Linear(32, 3, bias=False)
+    golden, _ = with_head(
+        name, model_name, seed, head, kind, architecture, lambda logits: logits.softmax(-1),
+        labels=["page", "photo", "plot"],
+    )  # fmt: skip
+    (OUT / name / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
 def tokenizer_of(model_name):
@@ -372,7 +395,10 @@ MAKERS = {
     ),
     "colqwen2": lambda n: late_interaction(n, "qwen2_vl", 5),
     "clip-sentences": lambda n: of_sentences(n, "clip"),
-    "jina-ranker": lambda n: ranker(n, "qwen2_vl", 7),
+    "jina-ranker": lambda n: ranker(n, "qwen2_vl", Qwen2VLForConditionalGeneration, 7),
+    "qwen2_5_vl-classes": lambda n: classes(
+        n, "qwen2_5_vl", Qwen2_5_VLForConditionalGeneration, 8
+    ),
     "colqwen2_5": lambda n: late_interaction(n, "qwen2_5_vl", 6),
 }
 

@@ -202,6 +202,7 @@ pictures! {
     colqwen2_5: "colqwen2_5",
     jina_ranker: "jina-ranker",
     clip_sentences: "clip-sentences",
+    qwen2_5_vl_classes: "qwen2_5_vl-classes",
 }
 
 /// Steps of few tokens cut prompts between and within their images.
