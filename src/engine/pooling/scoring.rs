@@ -83,7 +83,12 @@ impl Scoring {
                 let prompt = |&(query, document): &(usize, usize)| {
                     let (query, document) = (&queries[query], &documents[document]);
                     let prompt = form.prompt(query, document, variables)?;
-                    Ok::<_, PoolError>((prompt, query.media_with(document)))
+                    // In the order of their places.
+                    let media = match form {
+                        PairForm::DocumentFirst => document.media_with(query),
+                        _ => query.media_with(document),
+                    };
+                    Ok::<_, PoolError>((prompt, media))
                 };
                 pairs.iter().map(prompt).collect::<Result<_, PoolError>>()?
             }
@@ -371,6 +376,20 @@ mod tests {
         let joined = of(PoolingTask::Classify, PairForm::Pair).unwrap_err().to_string();
         assert!(joined.contains("documents") && joined.contains("--chat-template"), "{joined}");
         assert_eq!(picture().media_with(&picture()).len(), 2);
+        let named = |name: &str| match picture() {
+            PairSide::Parts { parts, media } => {
+                let media = media.iter().cloned();
+                let media = media.map(|item| RawMedia { uuid: Some(name.into()), ..item });
+                PairSide::Parts { parts, media: media.collect() }
+            }
+            side => side,
+        };
+        for (form, first) in [(PairForm::Text, "q"), (PairForm::DocumentFirst, "d")] {
+            let (queries, documents) = (vec![named("q")], vec![named("d")]);
+            let task = PoolingTask::Classify;
+            let (_, prompts) = Scoring::new(task, form, queries, documents, &Map::new()).unwrap();
+            assert_eq!(prompts[0].1[0].uuid.as_deref(), Some(first));
+        }
     }
 
     #[test]
