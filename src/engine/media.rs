@@ -17,6 +17,10 @@ use crate::{
     text::HfTextCodec,
 };
 
+/// A chat template that writes nothing but the contents of messages.
+pub(super) const CONTENT_ALONE: &str =
+    "{% for message in messages %}{{ message['content'] }}{% endfor %}";
+
 /// Returns the codec with the processor of the model's media, if the model takes some.
 ///
 /// # Errors
@@ -44,6 +48,12 @@ pub(super) fn with_media(
     };
     let names = config.served_names();
     let name = names.first().map_or("", String::as_str);
+    // As in vLLM, a model of two towers has a template for conversations with one image.
+    let has_template = config.chat_template.is_some() || !codec.chat_templates().is_empty();
+    let codec = match family.stands_alone() {
+        Some(_) if !has_template => codec.with_chat_template(CONTENT_ALONE.to_owned()),
+        _ => codec,
+    };
     Ok(codec.with_media(Arc::new(MediaService::new(family, settings, name))))
 }
 

@@ -59,8 +59,8 @@ use playhouse_actors::{
         Status, Submission, System, SystemConfig, TextJobs,
     },
 };
-pub(crate) use pooling::ranked;
 pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
+pub(crate) use pooling::{PairSide, ranked};
 #[cfg(unix)]
 pub use process::ProcessStrike;
 #[cfg(unix)]

@@ -26,6 +26,9 @@ pub(super) fn expanded(
     if family.is_attended() {
         return Ok(attended(tokens, media));
     }
+    if let Some(specials) = family.stands_alone() {
+        return alone(family, specials, tokens, media);
+    }
     let mut kinds: Vec<(Modality, &[TokenId])> = family
         .modalities()
         .iter()
@@ -74,6 +77,38 @@ fn attended(tokens: &[TokenId], media: &[ReadyMedia]) -> ExpandedPrompt {
         media: Arc::clone(&item.media),
     };
     ExpandedPrompt { tokens: tokens.to_vec(), features: media.iter().map(feature).collect() }
+}
+
+/// Returns the prompt of a model whose prompts are either a text or one item, which has no tokens
+/// beside its own.
+///
+/// # Errors
+/// [`MediaError::TextBeside`] if there is a token of another kind than `specials`.
+fn alone(
+    family: &dyn FamilyProcessor,
+    specials: &[TokenId],
+    tokens: &[TokenId],
+    media: &[ReadyMedia],
+) -> Result<ExpandedPrompt, MediaError> {
+    let item = match media {
+        [] => return Ok(ExpandedPrompt { tokens: tokens.to_vec(), features: Vec::new() }),
+        [item] => item,
+        [first, ..] => {
+            return Err(MediaError::TooMany { modality: first.media.modality, limit: 1 });
+        }
+    };
+    let placeholder = family.placeholder_tokens(item.media.modality);
+    let place_at = tokens.windows(placeholder.len().max(1)).position(|part| part == placeholder);
+    let (before, behind) = match place_at {
+        Some(at) => (&tokens[..at], &tokens[at + placeholder.len()..]),
+        None => (tokens, &[][..]),
+    };
+    if before.iter().chain(behind).any(|token| !specials.contains(token)) {
+        return Err(MediaError::TextBeside);
+    }
+    let mut prompt = ExpandedPrompt::default();
+    place(family, &mut prompt, item)?;
+    Ok(prompt)
 }
 
 /// Adds the tokens of an item to the end of the prompt. Each of its parts has its own place.
@@ -168,6 +203,63 @@ mod tests {
             let error = expanded(&TestFamily(9), &tokens, &media).unwrap_err();
             assert_eq!(error, MediaError::Placeholders { found, items: 2 }, "{tokens:?}");
         }
+    }
+
+    /// A family whose images stand alone.
+    struct Alone(TestFamily);
+
+    impl FamilyProcessor for Alone {
+        fn modalities(&self) -> &[Modality] {
+            self.0.modalities()
+        }
+
+        fn max_item_embeds(&self) -> usize {
+            1
+        }
+
+        fn placeholder(&self, modality: Modality) -> &str {
+            self.0.placeholder(modality)
+        }
+
+        fn placeholder_tokens(&self, _modality: Modality) -> &[TokenId] {
+            &[7, 8]
+        }
+
+        fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
+            vec![MARKS[1]; media.num_embeds]
+        }
+
+        fn is_placeholder(&self, token: TokenId) -> bool {
+            self.0.is_placeholder(token)
+        }
+
+        fn stands_alone(&self) -> Option<&[TokenId]> {
+            Some(&[1, 2])
+        }
+
+        fn image(
+            &self,
+            image: &image::RgbImage,
+            kwargs: &serde_json::Map<String, serde_json::Value>,
+        ) -> Result<ProcessedMedia, MediaError> {
+            self.0.image(image, kwargs)
+        }
+    }
+
+    #[test]
+    fn an_image_that_stands_alone_has_no_text_beside_it() {
+        let (one, family) = ([item("a", Modality::Image, 1)], Alone(TestFamily(1)));
+        let of = |tokens: &[TokenId]| expanded(&family, tokens, &one).map(|prompt| prompt.tokens);
+        for tokens in [&[][..], &[7, 8], &[1, 7, 8, 2], &[1, 2]] {
+            assert_eq!(of(tokens), Ok(vec![MARKS[1]]), "{tokens:?}");
+        }
+        for tokens in [&[7][..], &[7, 8, 9], &[7, 8, 7, 8], &[1, 5, 7, 8, 2]] {
+            assert_eq!(of(tokens), Err(MediaError::TextBeside), "{tokens:?}");
+        }
+        assert_eq!(expanded(&family, &[7, 8, 5], &[]).unwrap().tokens, [7, 8, 5]);
+        let two = [item("a", Modality::Image, 1), item("b", Modality::Image, 1)];
+        let many = MediaError::TooMany { modality: Modality::Image, limit: 1 };
+        assert_eq!(expanded(&family, &[7, 8, 7, 8], &two).unwrap_err(), many);
     }
 
     proptest! {

@@ -64,6 +64,17 @@ pub(crate) trait FamilyProcessor: Send + Sync {
         false
     }
 
+    /// Returns the special tokens around a text, if a prompt is either a text or one item.
+    fn stands_alone(&self) -> Option<&[TokenId]> {
+        None
+    }
+
+    /// Returns whether padding tokens follow each text that is pooled, up to the longest that is
+    /// accepted.
+    fn pads_texts(&self) -> bool {
+        false
+    }
+
     /// Makes an image ready for the encoder. `kwargs` are the client's `mm_processor_kwargs`.
     /// Unknown ones are ignored.
     ///

@@ -187,6 +187,9 @@ impl MediaProcessor for MediaService {
         match self.family.modalities().contains(&modality) {
             // All tokens attend to the one item.
             true if self.family.is_attended() => 1,
+            true if self.family.stands_alone().is_some() => {
+                self.settings.limits.get(&modality).map_or(1, |limit| (*limit).min(1))
+            }
             true => self.settings.limits.get(&modality).copied().unwrap_or(LIMIT_DEFAULT),
             false => 0,
         }
@@ -207,6 +210,10 @@ impl MediaProcessor for MediaService {
 
     fn sound_seconds(&self) -> Option<u32> {
         self.family.sound_seconds()
+    }
+
+    fn pads_texts(&self) -> bool {
+        self.family.pads_texts()
     }
 
     fn check_embeds(&self, modality: Modality) -> Result<(), MediaError> {

@@ -78,7 +78,14 @@ impl ModelFamily for DenseFamily {
                 model.backbone = layer_mean::over(model.backbone, weights)?;
             }
             model.architecture.clone_from(&self.architecture);
-            let pooler = pooler.map(|plan| pooling::load(plan, &config, loader));
+            let towers = vision.as_ref().and_then(VisionPlan::towers);
+            if let Some(towers) = towers {
+                model.backbone = towers.over(model.backbone, loader)?;
+            }
+            let pooler = pooler.map(|plan| match towers {
+                Some(towers) => pooling::of_vectors(plan, towers.outputs, config.max_model_len),
+                None => pooling::load(plan, &config, loader),
+            });
             model.pooler = pooler.transpose()?.map(Arc::new);
             if let Some(vision) = &vision {
                 model.media = Some(vision.load(loader)?);

@@ -36,6 +36,7 @@ mod static_embedding;
 mod step;
 mod supported;
 mod supported_poolers;
+mod two_towers;
 pub(crate) mod vision;
 mod weight_loader;
 mod wrapper;

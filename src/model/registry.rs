@@ -84,10 +84,16 @@ impl Default for ModelRegistry {
             let entry: Arc<dyn ModelFamily> = Arc::new(entry);
             (architecture, entry)
         });
+        let wrapped = pooling::wrapped().map(|(architecture, wrapper, origin)| {
+            let entry = Entry::Wrapper(wrapper);
+            let entry = DenseFamily { entry, architecture: architecture.clone(), origin };
+            let entry: Arc<dyn ModelFamily> = Arc::new(entry);
+            (architecture, entry)
+        });
         let both = audio::families().chain(text::families());
         let both = both.chain(static_embedding::families());
         let both = both.map(|(name, family)| (name.to_owned(), family));
-        Self { families: ours.chain(converted).chain(both).collect() }
+        Self { families: ours.chain(converted).chain(wrapped).chain(both).collect() }
     }
 }
 

@@ -4,7 +4,7 @@ use super::audio;
 use super::config::{WindowRule, gguf_architectures};
 use super::encoder_class::{EncoderClass, EncoderHead};
 use super::encoder_decoder::text;
-use super::families::{FAMILIES, WRAPPERS, encoders};
+use super::families::{FAMILIES, LATE_INTERACTION, TWO_TOWERS, WRAPPERS, encoders};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
 use super::static_embedding;
 use super::wrapper::Wrapper;
@@ -26,11 +26,16 @@ pub struct SupportedModels {
 #[must_use]
 pub fn supported_models() -> Vec<SupportedModels> {
     let families = FAMILIES.iter().map(|family| SupportedModels::of(family));
-    let wrappers = WRAPPERS.iter().map(SupportedModels::of_wrapper);
+    let wrappers = WRAPPERS.iter().chain(that_pool()).map(SupportedModels::of_wrapper);
     let encoders = encoders::classes().map(SupportedModels::of_encoder);
     let both = audio::supported().chain(text::supported());
     let tables = std::iter::once(static_embedding::supported());
     families.chain(wrappers).chain(encoders).chain(both).chain(tables).collect()
+}
+
+/// Returns the multimodal classes that only pool.
+fn that_pool() -> impl Iterator<Item = &'static Wrapper> {
+    TWO_TOWERS.iter().chain(LATE_INTERACTION.iter().map(|(wrapper, _)| wrapper))
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.
@@ -44,13 +49,18 @@ impl SupportedModels {
     #[must_use]
     pub fn is_encoder(&self) -> bool {
         self.architecture == static_embedding::ARCHITECTURE
+            || that_pool().any(|wrapper| wrapper.architecture == self.architecture)
             || encoders::classes().any(|class| class.architecture == self.architecture)
     }
 
     /// Returns the entry of a multimodal class, with the options that all its text models have.
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
+        let is_pair = TWO_TOWERS.contains(wrapper);
+        let is_of_tokens = LATE_INTERACTION.iter().any(|(it, _)| it == wrapper);
         let media = match (wrapper.vision.is_empty(), wrapper.audio) {
+            (false, _) if is_pair => "vectors of texts and of images",
+            (false, _) if is_of_tokens => "text and images, a vector for each token",
             (false, _) if wrapper.vision.iter().any(|family| family.hears()) => {
                 "text, images and sounds"
             }
@@ -76,12 +86,7 @@ impl SupportedModels {
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
-            EncoderHead::TokenVectors { has_bias: false, .. } => {
-                "encoder: a vector for each token (ColBERT)"
-            }
-            EncoderHead::TokenVectors { .. } => {
-                "text only: a vector for each token, causal attention"
-            }
+            EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
         };
         let Family { model_type, models, .. } = *family;
         let mut options = vec![head.to_owned()];
@@ -210,7 +215,7 @@ mod tests {
     /// A tensor is in one part of a model: those of text have no prefix in common with others.
     #[test]
     fn the_parts_of_multimodal_classes_are_apart() {
-        for wrapper in WRAPPERS {
+        for wrapper in WRAPPERS.iter().chain(that_pool()) {
             assert!(!wrapper.texts.is_empty() && !wrapper.places.is_empty());
             for text in wrapper.texts {
                 assert_eq!(text.family.architecture, wrapper.architecture);

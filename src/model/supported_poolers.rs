@@ -1,6 +1,7 @@
 //! The list of architectures that are a language model with another head, or with none.
 
-use super::pooling::{Origin, converted};
+use super::family::Family;
+use super::pooling::{Origin, converted, wrapped};
 
 /// The models of one architecture that pools.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -16,18 +17,23 @@ pub struct SupportedPoolers {
 /// Returns the architectures of this crate that pool. Encoders are in the list of families.
 #[must_use]
 pub fn supported_poolers() -> Vec<SupportedPoolers> {
-    let entry =
-        |(architecture, family, origin): (String, &'static super::family::Family, Origin)| {
-            let results = match origin {
-                Origin::Classifier => "classes and scores",
-                Origin::TokenClassifier(_) => "classes of each token",
-                Origin::Reward(_) => "a reward of each token",
-                _ => "vectors",
-            };
-            SupportedPoolers { architecture, base: family.architecture, results }
+    let entry = |(architecture, base, origin): (String, &'static str, Origin)| {
+        let results = match origin {
+            Origin::Classifier | Origin::Ranker => "classes and scores",
+            Origin::TokenClassifier(_) => "classes of each token",
+            Origin::Reward(_) => "a reward of each token",
+            _ => "vectors",
         };
+        SupportedPoolers { architecture, base, results }
+    };
     let is_language_model = |(_, _, origin): &(_, _, Origin)| !matches!(origin, Origin::Encoder(_));
-    converted().filter(is_language_model).map(entry).collect()
+    let texts = converted().filter(is_language_model);
+    let texts =
+        texts.map(|(name, family, origin): (_, &Family, _)| (name, family.architecture, origin));
+    // Classes that only pool have no other base. They are in the list of families.
+    let with_images = wrapped().filter(|(name, wrapper, _)| wrapper.architecture != *name);
+    let with_images = with_images.map(|(name, it, origin)| (name, it.architecture, origin));
+    texts.chain(with_images).map(entry).collect()
 }
 
 #[cfg(test)]

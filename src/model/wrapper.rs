@@ -79,6 +79,13 @@ impl PartialEq for TextModel {
 }
 
 impl Wrapper {
+    /// Returns the name of the class with a classifier in the place of the output layer, if images
+    /// are served. transformers has few of these classes, and vLLM makes all.
+    pub(crate) fn classifier(&self) -> Option<String> {
+        let name = self.architecture.strip_suffix("ForConditionalGeneration")?;
+        (!self.vision.is_empty()).then(|| format!("{name}ForSequenceClassification"))
+    }
+
     /// Returns whether a tower for media is served.
     pub(crate) fn takes_media(&self) -> bool {
         !self.vision.is_empty() || self.audio.is_some()

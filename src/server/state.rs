@@ -207,14 +207,6 @@ impl AppState {
         AskedModel { name, serves_text_alone: self.engine.loaded().serves_text_alone }
     }
 
-    /// Returns the reader of messages on a route that takes text alone.
-    pub(super) fn text_parts<'n>(&self, name: &'n str) -> MediaParts<'n> {
-        let has_media = self.engine.codec().media().is_some();
-        let AskedModel { serves_text_alone, .. } = self.asked_model(name);
-        let serves_text_alone = serves_text_alone || has_media;
-        MediaParts::new(AskedModel { name, serves_text_alone }, None)
-    }
-
     /// Returns the reader of the images, videos and sounds of a prompt for the model called `name`.
     pub(super) fn media_parts<'n>(&self, name: &'n str) -> MediaParts<'n> {
         MediaParts::new(self.asked_model(name), self.engine.codec().media().cloned())

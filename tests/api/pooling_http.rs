@@ -286,3 +286,156 @@ async fn the_vector_of_a_long_prompt_is_cut_after_it_is_joined() {
     whole.stop().await;
     cut.stop().await;
 }
+
+/// Serves a model of the tests of pooled pictures.
+async fn served_pictures(name: &str) -> Served {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    served(|config| {
+        config.model = root.join("tests/fidelity").join(name);
+        config.dtype = playhouse::config::Dtype::Float32;
+    })
+    .await
+}
+
+fn picture(width: u32, height: u32) -> String {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let image = image::RgbImage::from_fn(width, height, |x, y| image::Rgb([x as u8, y as u8, 9]));
+    image.write_to(&mut file, image::ImageFormat::Png).unwrap();
+    crate::images::data_url(&file.into_inner())
+}
+
+fn part(url: &str) -> Value {
+    json!({"type": "image_url", "image_url": {"url": url}})
+}
+
+fn conversation(parts: Value) -> Value {
+    json!({"messages": [{"role": "user", "content": parts}]})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_have_vectors_on_each_route() {
+    let served = served_pictures("pictures/clip").await;
+    let url = picture(40, 30);
+    let (status, answer) = post(&served, "/v1/embeddings", conversation(json!([part(&url)]))).await;
+    assert_eq!((status, &answer["usage"]["prompt_tokens"]), (200, &json!(1)), "{answer}");
+    let vector = &answer["data"][0]["embedding"];
+    assert_eq!(vector.as_array().map(Vec::len), Some(16), "{answer}");
+    let (_, pooled) = post(&served, "/pooling", conversation(json!([part(&url)]))).await;
+    assert_eq!(&pooled["data"][0]["data"], vector);
+    let other = picture(30, 30);
+    let body = json!({"images": [url, other]});
+    let (status, embedded) = post(&served, "/v2/embed", body).await;
+    assert_eq!(status, 200, "{embedded}");
+    let vectors = embedded["embeddings"]["float"].as_array().unwrap();
+    assert_eq!((vectors.len(), &vectors[0]), (2, vector));
+    assert_ne!(&vectors[1], vector);
+    let body = json!({"inputs": [{"content": [part(&url)]}]});
+    let (_, embedded) = post(&served, "/v2/embed", body).await;
+    assert_eq!(&embedded["embeddings"]["float"][0], vector);
+    let batch = json!({"messages": [
+        [{"role": "user", "content": [part(&url)]}], [{"role": "user", "content": [part(&url)]}],
+    ]});
+    let (_, answer) = post(&served, "/v1/embeddings", batch).await;
+    assert_eq!(answer["data"].as_array().map(Vec::len), Some(2), "{answer}");
+    assert_eq!(&answer["data"][1]["embedding"], vector);
+    for (parts, why) in [
+        (json!([part(&url), {"type": "text", "text": "a kettle"}]), "not both"),
+        (json!([part(&url), part(&url)]), "At most 1 image"),
+        (json!([part("data:image/png;base64,AAAA")]), "Failed to load image"),
+    ] {
+        let (status, answer) = post(&served, "/v1/embeddings", conversation(parts)).await;
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(why), "{status}: {answer}");
+    }
+    let mut cut = conversation(json!([part(&url)]));
+    cut["truncate_prompt_tokens"] = json!(4);
+    let (status, answer) = post(&served, "/v1/embeddings", cut).await;
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("truncate_prompt_tokens")));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_siglip_are_padded() {
+    let served = served_pictures("pictures/siglip-narrow").await;
+    let (status, answer) = post(&served, "/v1/embeddings", json!({"input": "a kettle"})).await;
+    assert_eq!((status, &answer["usage"]["prompt_tokens"]), (200, &json!(50)), "{answer}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pictures_are_compared_with_texts() {
+    let served = served_pictures("pictures/clip").await;
+    let (url, other) = (picture(40, 30), picture(30, 30));
+    let vector = async |body: Value| -> Vec<f64> {
+        let (_, answer) = post(&served, "/v1/embeddings", body).await;
+        serde_json::from_value(answer["data"][0]["embedding"].clone()).unwrap()
+    };
+    let text = vector(json!({"input": "a kettle"})).await;
+    let mut cosines = Vec::new();
+    for url in [&url, &other] {
+        let image = vector(conversation(json!([part(url)]))).await;
+        cosines.push(text.iter().zip(&image).map(|(a, b)| a * b).sum::<f64>());
+    }
+    // A list of contents, and the parts of one content.
+    let listed = json!([{"content": [part(&url)]}, {"content": [part(&other)]}]);
+    for documents in [listed.clone(), json!({"content": [part(&url), part(&other)]})] {
+        let body = json!({"queries": "a kettle", "documents": documents});
+        let (status, answer) = post(&served, "/score", body).await;
+        assert_eq!(status, 200, "{answer}");
+        for (index, cosine) in cosines.iter().enumerate() {
+            let found = answer["data"][index]["score"].as_f64().unwrap();
+            assert!((found - cosine).abs() < 1e-5, "{found} {cosine}");
+        }
+    }
+    let body = json!({"query": {"content": [part(&url)]}, "documents": ["a kettle", listed[0]]});
+    let (status, answer) = post(&served, "/rerank", body).await;
+    assert_eq!((status, &answer["results"][0]["index"]), (200, &json!(1)), "{answer}");
+    let [image, text] = [0, 1].map(|place| &answer["results"][place]["document"]);
+    assert_eq!(*image, json!({"text": null, "multi_modal": [part(&url)]}));
+    assert_eq!(*text, json!({"text": "a kettle", "multi_modal": null}));
+    for (documents, field) in [
+        (json!([{"content": []}]), "body.documents.0.content"),
+        (json!([{"text": "a"}]), "body.documents"),
+    ] {
+        let body = json!({"queries": "a kettle", "documents": documents});
+        let (status, answer) = post(&served, "/score", body).await;
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(field)), "{answer}");
+    }
+    let body = json!({"queries": "a", "documents": listed, "max_tokens_per_doc": 4});
+    let (status, answer) = post(&served, "/score", body).await;
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("max_tokens_per_doc")));
+    served.stop().await;
+}
+
+/// A language model that ranks reads a pair as one text, or as a template writes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reranker_reads_pairs_with_pictures() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let template = folder.path().join("template.jinja");
+    std::fs::write(&template, "q: {{ messages[0].content }} d: {{ messages[1].content }}").unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let overrides = json!({
+        "architectures": ["Qwen3VLForSequenceClassification"],
+        "classifier_from_token": ["a", "b"], "is_original_qwen3_reranker": true,
+    });
+    let (url, mut lens) = (picture(40, 30), Vec::new());
+    for chat_template in [None, Some(template)] {
+        let served = served(|config| {
+            config.model = root.join("tests/fidelity/vision/qwen3_vl");
+            config.hf_overrides = serde_json::from_value(overrides.clone()).unwrap();
+            config.chat_template = chat_template;
+        })
+        .await;
+        let body = json!({"query": "kettle", "documents": [{"content": [part(&url)]}, "harbour"]});
+        let (status, answer) = post(&served, "/rerank", body).await;
+        assert_eq!(status, 200, "{answer}");
+        let scores: Vec<f64> = (0..2)
+            .map(|place| answer["results"][place]["relevance_score"].as_f64().unwrap())
+            .collect();
+        assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)), "{answer}");
+        assert!(scores[0] >= scores[1], "{answer}");
+        lens.push(answer["usage"]["prompt_tokens"].as_u64().unwrap());
+        served.stop().await;
+    }
+    assert!(lens[1] > lens[0], "the template writes more: {lens:?}");
+}

@@ -20,6 +20,7 @@ mod late_chunking;
 mod latent;
 mod media_engine;
 mod phi4;
+mod pictures;
 mod poolers;
 mod prompts;
 mod quantized;

@@ -128,7 +128,8 @@ impl Golden {
     }
 }
 
-fn raw(modality: Modality, file: Vec<u8>) -> RawMedia {
+/// Returns an item of a file.
+pub(crate) fn raw(modality: Modality, file: Vec<u8>) -> RawMedia {
     RawMedia {
         modality,
         source: MediaSource::File(file.into()),
@@ -138,14 +139,15 @@ fn raw(modality: Modality, file: Vec<u8>) -> RawMedia {
 }
 
 /// Draws an image by the formula of `make_vision.py`.
-fn drawn(height: u32, width: u32) -> RgbImage {
+pub(crate) fn drawn(height: u32, width: u32) -> RgbImage {
     RgbImage::from_fn(width, height, |x, y| {
         let channel = |c: u32| ((x * (c + 2) + y * 5 + x * y / 7 * (3 - c) + c * 40) % 256) as u8;
         Rgb([channel(0), channel(1), channel(2)])
     })
 }
 
-fn png(image: &RgbImage) -> Vec<u8> {
+/// Returns the file of an image.
+pub(crate) fn png(image: &RgbImage) -> Vec<u8> {
     let mut file = Cursor::new(Vec::new());
     image.write_to(&mut file, ImageFormat::Png).unwrap();
     file.into_inner()

@@ -119,6 +119,8 @@ pub struct RawRequest {
     pub truncate_prompt_tokens: Option<i64>,
     /// The end at which a prompt is truncated.
     pub truncation_side: TruncationSide,
+    /// A token that follows the prompt's own, which a model expects behind a pair of texts.
+    pub end_token: Option<TokenId>,
     /// Whether padding tokens follow a shorter prompt, up to the longest that is accepted. They
     /// count as its tokens.
     pub pads_to_limit: bool,
@@ -226,6 +228,7 @@ impl RawRequest {
             languages: RequestLanguages::default(),
             truncate_prompt_tokens: None,
             truncation_side: TruncationSide::default(),
+            end_token: None,
             pads_to_limit: false,
             priority: 0,
             cache_salt: None,
@@ -235,6 +238,30 @@ impl RawRequest {
             answer_id: None,
             timeout: None,
         }
+    }
+
+    /// Returns the tokens of the prompt with [`RawRequest::end_token`].
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] if the prompt is truncated, which could drop that token.
+    pub fn ended(&self, mut tokens: Vec<TokenId>) -> Result<Vec<TokenId>, RequestError> {
+        match (self.end_token, self.truncate_prompt_tokens) {
+            (Some(_), Some(count)) => {
+                let accepted = "unset, because the model expects a token behind a pair; \
+                                max_tokens_per_doc cuts documents";
+                return Err(RequestError::invalid("truncate_prompt_tokens", count, accepted));
+            }
+            (end, _) => tokens.extend(end),
+        }
+        Ok(tokens)
+    }
+
+    /// Returns whether the prompt has images, videos or sounds.
+    #[must_use]
+    pub fn has_media(&self) -> bool {
+        let is_expanded =
+            matches!(&self.prompt, Prompt::Expanded(prompt) if !prompt.features.is_empty());
+        is_expanded || !self.media.is_empty()
     }
 
     /// Returns whether the journal keeps the request.

@@ -114,6 +114,12 @@ pub trait MediaProcessor: Send + Sync + 'static {
         media: &[ReadyMedia],
     ) -> Result<ExpandedPrompt, MediaError>;
 
+    /// Returns whether padding tokens follow each text that is pooled, up to the longest that is
+    /// accepted.
+    fn pads_texts(&self) -> bool {
+        false
+    }
+
     /// Returns the most memory that [`MediaProcessor::process`] takes for an item while it runs,
     /// beside the item itself. It reads no more than the item's header.
     fn working_bytes(&self, _raw: &RawMedia) -> usize {
@@ -246,6 +252,12 @@ pub enum MediaError {
     /// A setting of the processor is not valid.
     #[error("mm_processor_kwargs: {0}")]
     Kwargs(String),
+    /// A prompt has text beside an item, and the model takes one of them.
+    #[error(
+        "The model accepts text-only or image-only inputs, not both! You must pass an image with \
+         an empty text prompt."
+    )]
+    TextBeside,
 }
 
 impl MediaError {
@@ -259,7 +271,10 @@ impl MediaError {
             | Self::UnknownUuid { modality, .. }
             | Self::EmbedsDisabled { modality }
             | Self::Embeds { modality, .. } => Some(*modality),
-            Self::PromptTooLong { .. } | Self::Placeholders { .. } | Self::Kwargs(_) => None,
+            Self::PromptTooLong { .. }
+            | Self::Placeholders { .. }
+            | Self::Kwargs(_)
+            | Self::TextBeside => None,
         }
     }
 }

@@ -123,6 +123,9 @@ async fn process(
     let is_pooling = raw.pooling.is_some();
     let max_model_len = context.config.scheduler.max_model_len;
     let work = raw.pooling.as_ref().map(|params| params.fit(&info.heads)).transpose()?;
+    // A piece could end within an item.
+    let in_pieces = |params: &PoolingParams| params.in_pieces && !raw.has_media();
+    let work = work.map(|params| PoolingParams { in_pieces: in_pieces(&params), ..params });
     let is_chunked = check_chunked(raw)?;
     // Chunks see each other only within the model's context.
     let longest = |params: &PoolingParams| match is_chunked {
@@ -168,6 +171,7 @@ async fn process(
             (languages.surround(read?, kept, raw.truncation_side), None, given)
         }
     };
+    let tokens = raw.ended(tokens)?;
     let (ExpandedPrompt { tokens, features }, truncate_to) = match text {
         Some(text) => (decoder_prompt(context, raw, text, tokens, languages)?, None),
         None => (with_media(context, raw, tokens, &limits).await?, raw.truncate_prompt_tokens),
@@ -180,7 +184,9 @@ async fn process(
         TruncationSide::Right => 0,
     };
     let second_text_at = second_text_at.map(|at| at.saturating_sub(num_dropped) as u32);
-    if raw.pads_to_limit {
+    let media = context.vault.codec.media();
+    let is_padded = is_pooling && !raw.has_media() && media.is_some_and(|media| media.pads_texts());
+    if raw.pads_to_limit || is_padded {
         let pad = context.vault.codec.pad_token().ok_or_else(|| {
             let accepted = "do_not_pad, because the tokenizer has no padding token";
             RequestError::invalid("padding", "max_length", accepted)

@@ -68,7 +68,8 @@ pub(super) async fn scores(
     let request = |prompt: Prompt| {
         let add_special_tokens = scoring.adds_special_tokens();
         let request = RawRequest::pool(prompt, params.clone());
-        flags.complete(RawRequest { add_special_tokens, ..request })
+        let end_token = scoring.end_token();
+        flags.complete(RawRequest { add_special_tokens, end_token, ..request })
     };
     let requests: Vec<RawRequest> = prompts.into_iter().map(request).collect();
     let mut results: Vec<PooledPrompt> = Vec::with_capacity(requests.len());

@@ -26,13 +26,13 @@ use playhouse_actors::{
 use serde_json::{Map, Value};
 
 pub(super) use self::heads::heads;
-pub(crate) use self::scoring::Scoring;
+pub(crate) use self::scoring::{PairSide, PromptWithMedia, Scoring};
 use self::{
     pieces::{Join, Pieces},
     scoring::PairForm,
 };
 use super::Engine;
-use crate::model::pooling::PairInput;
+use crate::model::pooling::{PairInput, SCORE_TOKEN};
 
 /// The result of one pooled prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,6 +168,7 @@ impl Engine {
         let params = PoolingParams::new(self.pooling_task().unwrap_or_default());
         let request = |prompt| RawRequest {
             add_special_tokens: scoring.adds_special_tokens(),
+            end_token: scoring.end_token(),
             ..RawRequest::pool(prompt, params.clone())
         };
         let pooled = self.pool(prompts.into_iter().map(request).collect::<Vec<_>>()).await?;
@@ -200,14 +201,33 @@ impl Engine {
         documents: Vec<String>,
         variables: &Map<String, Value>,
     ) -> Result<(Scoring, Vec<Prompt>), PoolError> {
+        let sides = |texts: Vec<String>| texts.into_iter().map(PairSide::from).collect();
+        let made = self.scoring_of(sides(queries), sides(documents), variables);
+        made.map(|(scoring, prompts)| (scoring, prompts.into_iter().map(|it| it.0).collect()))
+    }
+
+    /// Does the same for sides that may have images, videos and sounds.
+    ///
+    /// # Errors
+    /// As [`Engine::scoring`], and [`RequestError::InvalidParameter`] if the tokenizer joins pairs
+    /// and a side is more than text.
+    pub(crate) fn scoring_of(
+        &self,
+        queries: Vec<PairSide>,
+        documents: Vec<PairSide>,
+        variables: &Map<String, Value>,
+    ) -> Result<(Scoring, Vec<PromptWithMedia>), PoolError> {
         if !self.compares() {
             let supported = self.model_info().heads.supported();
             return Err(RequestError::Unsupported { task: "score", supported }.into());
         }
         let task = self.pooling_task().unwrap_or_default();
-        let skipped = self.loaded().pooler.as_ref().map(|pooler| &pooler.skipped_tokens[..]);
+        let pooler = self.loaded().pooler.as_ref();
+        let skipped = pooler.map(|pooler| &pooler.skipped_tokens[..]).unwrap_or_default();
+        let is_ended = pooler.is_some_and(|pooler| pooler.pairs == PairInput::DocumentFirst);
+        let end_token = is_ended.then_some(SCORE_TOKEN);
         Scoring::new(task, self.pair_form(), queries, documents, variables)
-            .map(|(scoring, prompts)| (scoring.skipping(skipped.unwrap_or_default()), prompts))
+            .map(|(scoring, prompts)| (scoring.skipping(skipped).ending_with(end_token), prompts))
     }
 
     /// Returns whether the model scores pairs of texts: with vectors, or as a classifier of one
@@ -230,6 +250,7 @@ impl Engine {
         match pooler.filter(|pooler| pooler.classifies) {
             Some(_) if self.config().chat_template.is_some() => PairForm::Template,
             Some(pooler) if pooler.pairs == PairInput::OneText => PairForm::Text,
+            Some(pooler) if pooler.pairs == PairInput::DocumentFirst => PairForm::DocumentFirst,
             Some(pooler)
                 if pooler.pairs == PairInput::Conversation
                     && !self.loaded().chat_templates.is_empty() =>
@@ -305,7 +326,10 @@ impl Engine {
         mut request: RawRequest,
     ) -> Result<(Submission, Joining), PoolError> {
         let mut joining = Joining { join: Join::Mean { is_normalized: false }, cut: None };
+        let has_media = request.has_media();
         if let Some(params) = &mut request.pooling {
+            // As the input processor does.
+            params.in_pieces &= !has_media;
             let head = self.model_info().heads.pooling(params.task);
             let by_model = head.is_some_and(|head| head.activation);
             let is_normalized = params.use_activation.unwrap_or(by_model);

@@ -3,13 +3,27 @@
 use std::sync::Arc;
 
 use playhouse_actors::{
+    error::RequestError,
     logic::request::{ids::TokenId, outputs::Pooled, pooling_params::PoolingTask},
     message::input_processor::Prompt,
-    ports::ChatPrompt,
+    ports::{ChatPrompt, RawMedia},
 };
 use serde_json::{Map, Value, json};
 
 use super::PoolError;
+use crate::engine::media::CONTENT_ALONE;
+
+/// One side of a pair.
+#[derive(Debug, Clone)]
+pub(crate) enum PairSide {
+    /// A text.
+    Text(Arc<str>),
+    /// The parts of a message, with its images, videos and sounds.
+    Parts { parts: Vec<Value>, media: Arc<[RawMedia]> },
+}
+
+/// A prompt with its images, videos and sounds.
+pub(crate) type PromptWithMedia = (Prompt, Arc<[RawMedia]>);
 
 /// The pairs of one request.
 #[derive(Debug)]
@@ -21,6 +35,8 @@ pub(crate) struct Scoring {
     num_queries: usize,
     /// Tokens of documents that have no part in a comparison of vectors of tokens.
     skipped: Vec<TokenId>,
+    /// The token behind each prompt.
+    end_token: Option<TokenId>,
 }
 
 /// How a classifier takes a pair.
@@ -35,7 +51,13 @@ pub(super) enum PairForm {
     Template,
     /// The same for the model's own template, which writes the special tokens, too.
     Conversation,
+    /// One text: the document, then the query, each behind its kind.
+    DocumentFirst,
 }
+
+/// The template of [`PairForm::DocumentFirst`]: `get_score_template` of vLLM's class.
+const DOCUMENT_FIRST: &str = "**Document**:\n{{ messages[1]['content'] }}\n\
+                              **Query**:\n{{ messages[0]['content'] }}";
 
 impl Scoring {
     /// Returns the pairs of two lists, with the prompts to pool. The list of one text is compared
@@ -47,27 +69,32 @@ impl Scoring {
     pub(super) fn new(
         task: PoolingTask,
         form: PairForm,
-        queries: Vec<String>,
-        documents: Vec<String>,
+        queries: Vec<PairSide>,
+        documents: Vec<PairSide>,
         variables: &Map<String, Value>,
-    ) -> Result<(Self, Vec<Prompt>), PoolError> {
+    ) -> Result<(Self, Vec<PromptWithMedia>), PoolError> {
         let num_queries = queries.len();
         let pairs = pairs(num_queries, documents.len())?;
-        let prompts = match task {
+        let prompts: Vec<PromptWithMedia> = match task {
             PoolingTask::Embed | PoolingTask::TokenEmbed => {
-                queries.into_iter().chain(documents).map(Prompt::Text).collect()
+                queries.into_iter().chain(documents).map(PairSide::alone).collect()
             }
             PoolingTask::Classify | PoolingTask::TokenClassify => {
-                let shared = |texts: Vec<String>| texts.into_iter().map(Arc::from).collect();
-                let (queries, documents): (Vec<Arc<str>>, Vec<Arc<str>>) =
-                    (shared(queries), shared(documents));
                 let prompt = |&(query, document): &(usize, usize)| {
-                    form.prompt(&queries[query], &documents[document], variables)
+                    let (query, document) = (&queries[query], &documents[document]);
+                    let prompt = form.prompt(query, document, variables)?;
+                    // In the order of their places.
+                    let media = match form {
+                        PairForm::DocumentFirst => document.media_with(query),
+                        _ => query.media_with(document),
+                    };
+                    Ok::<_, PoolError>((prompt, media))
                 };
-                pairs.iter().map(prompt).collect()
+                pairs.iter().map(prompt).collect::<Result<_, PoolError>>()?
             }
         };
-        Ok((Self { task, form, pairs, num_queries, skipped: Vec::new() }, prompts))
+        let (skipped, end_token) = (Vec::new(), None);
+        Ok((Self { task, form, pairs, num_queries, skipped, end_token }, prompts))
     }
 
     /// Returns whether the tokenizer adds special tokens around the prompts.
@@ -78,6 +105,16 @@ impl Scoring {
     /// Returns the same pairs, of which these tokens of documents have no part in a comparison.
     pub(super) fn skipping(self, tokens: &[TokenId]) -> Self {
         Self { skipped: tokens.to_vec(), ..self }
+    }
+
+    /// Returns the same pairs, with a token behind each prompt.
+    pub(super) fn ending_with(self, end_token: Option<TokenId>) -> Self {
+        Self { end_token, ..self }
+    }
+
+    /// Returns the token behind each prompt, if the model expects one.
+    pub(crate) fn end_token(&self) -> Option<TokenId> {
+        self.end_token
     }
 
     /// Returns the score of each pair, given the tokens and the results of all prompts in their
@@ -106,24 +143,88 @@ impl Scoring {
     }
 }
 
+impl From<String> for PairSide {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl PairSide {
+    /// Returns the prompt of this side alone.
+    fn alone(self) -> PromptWithMedia {
+        match self {
+            Self::Text(text) => (Prompt::Text(text.as_ref().to_owned()), [].into()),
+            Self::Parts { parts, media } => {
+                (written(CONTENT_ALONE, vec![message("user", parts.into())]), media)
+            }
+        }
+    }
+
+    /// Returns the content of a message.
+    fn content(&self) -> Value {
+        match self {
+            Self::Text(text) => Value::from(text.as_ref()),
+            Self::Parts { parts, .. } => Value::from(parts.clone()),
+        }
+    }
+
+    /// Returns the images, videos and sounds of both sides.
+    fn media_with(&self, other: &Self) -> Arc<[RawMedia]> {
+        match (self, other) {
+            (Self::Text(_), Self::Text(_)) => [].into(),
+            (Self::Parts { media, .. }, Self::Text(_))
+            | (Self::Text(_), Self::Parts { media, .. }) => Arc::clone(media),
+            (Self::Parts { media, .. }, Self::Parts { media: others, .. }) => {
+                media.iter().chain(others.iter()).cloned().collect()
+            }
+        }
+    }
+}
+
+/// Returns a message of a conversation.
+fn message(role: &str, content: Value) -> Value {
+    json!({"role": role, "content": content})
+}
+
+/// Returns the prompt that `template` writes of messages.
+fn written(template: &str, messages: Vec<Value>) -> Prompt {
+    let chat_template = Some(template.to_owned());
+    Prompt::Chat(Arc::new(ChatPrompt { messages, chat_template, ..ChatPrompt::default() }))
+}
+
 impl PairForm {
+    /// Returns the prompt of a pair.
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] if the tokenizer joins texts, and a side has images.
     fn prompt(
         self,
-        query: &Arc<str>,
-        document: &Arc<str>,
+        query: &PairSide,
+        document: &PairSide,
         variables: &Map<String, Value>,
-    ) -> Prompt {
-        match self {
-            Self::Pair => Prompt::Pair(Arc::clone(query), Arc::clone(document)),
-            Self::Text => Prompt::Text(format!("{query}{document}")),
-            Self::Template | Self::Conversation => {
-                let message = |role: &str, content: &str| json!({"role": role, "content": content});
-                let messages = vec![message("query", query), message("document", document)];
-                let chat_template_kwargs = variables.clone();
+    ) -> Result<Prompt, RequestError> {
+        let messages =
+            || vec![message("query", query.content()), message("document", document.content())];
+        Ok(match (self, query, document) {
+            (Self::Pair, PairSide::Text(query), PairSide::Text(document)) => {
+                Prompt::Pair(Arc::clone(query), Arc::clone(document))
+            }
+            (Self::Pair, ..) => {
+                let accepted = "texts, because the model's tokenizer joins a pair; a chat template \
+                                for pairs (--chat-template) takes images";
+                return Err(RequestError::invalid("documents", "a content of parts", accepted));
+            }
+            (Self::Text, PairSide::Text(query), PairSide::Text(document)) => {
+                Prompt::Text(format!("{query}{document}"))
+            }
+            (Self::Text, ..) => written(CONTENT_ALONE, messages()),
+            (Self::DocumentFirst, ..) => written(DOCUMENT_FIRST, messages()),
+            (Self::Template | Self::Conversation, ..) => {
+                let (messages, chat_template_kwargs) = (messages(), variables.clone());
                 let chat = ChatPrompt { messages, chat_template_kwargs, ..ChatPrompt::default() };
                 Prompt::Chat(Arc::new(chat))
             }
-        }
+        })
     }
 }
 
@@ -179,14 +280,26 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_actors::{logic::request::media::Modality, ports::MediaSource};
+
     use super::*;
 
     fn pooled(values: &[f32], width: usize) -> Pooled {
         Pooled { values: values.into(), width }
     }
 
-    fn texts(texts: &[&str]) -> Vec<String> {
-        texts.iter().map(|text| (*text).to_owned()).collect()
+    fn texts(texts: &[&str]) -> Vec<PairSide> {
+        texts.iter().map(|text| PairSide::from((*text).to_owned())).collect()
+    }
+
+    fn picture() -> PairSide {
+        let media = RawMedia {
+            modality: Modality::Image,
+            source: MediaSource::Named,
+            uuid: Some("a".into()),
+            kwargs: Map::new(),
+        };
+        PairSide::Parts { parts: vec![json!({"type": "image"})], media: [media].into() }
     }
 
     #[test]
@@ -226,7 +339,7 @@ mod tests {
         let none: &[TokenId] = &[];
         assert_eq!(scoring.scores(vectors.iter().map(|it| (none, it))), [0.0, 1.0]);
         let (scoring, prompts) = of(PoolingTask::Classify, PairForm::Text);
-        assert!(matches!(&prompts[1], Prompt::Text(text) if text == "qb"), "{prompts:?}");
+        assert!(matches!(&prompts[1].0, Prompt::Text(text) if text == "qb"), "{prompts:?}");
         let classes = [pooled(&[0.25], 1), pooled(&[0.5], 1)];
         assert_eq!(scoring.scores(classes.iter().map(|it| (none, it))), [0.25, 0.5]);
     }
@@ -234,14 +347,49 @@ mod tests {
     #[test]
     fn a_template_gets_the_variables_of_the_request() {
         let variables = Map::from_iter([("instruction".to_owned(), json!("find"))]);
-        let (query, document): (Arc<str>, Arc<str>) = (Arc::from("q"), Arc::from("a"));
+        let [query, document] = ["q", "a"].map(|text| PairSide::from(text.to_owned()));
         for form in [PairForm::Template, PairForm::Conversation] {
-            let prompt = form.prompt(&query, &document, &variables);
+            let prompt = form.prompt(&query, &document, &variables).unwrap();
             let Prompt::Chat(chat) = &prompt else { panic!("{prompt:?}") };
             assert_eq!(chat.chat_template_kwargs, variables);
         }
-        let prompt = PairForm::Text.prompt(&query, &document, &variables);
+        let prompt = PairForm::Text.prompt(&query, &document, &variables).unwrap();
         assert!(matches!(&prompt, Prompt::Text(text) if text == "qa"), "{prompt:?}");
+    }
+
+    #[test]
+    fn pictures_are_parts_of_messages() {
+        let sides = || vec![picture()];
+        let of = |task, form| {
+            let made = Scoring::new(task, form, texts(&["q"]), sides(), &Map::new());
+            made.map(|(_, prompts)| prompts)
+        };
+        let alone = of(PoolingTask::Embed, PairForm::Pair).unwrap();
+        assert_eq!(alone.iter().map(|(_, media)| media.len()).collect::<Vec<_>>(), [0, 1]);
+        for form in [PairForm::Text, PairForm::Template] {
+            let pairs = of(PoolingTask::Classify, form).unwrap();
+            let [(Prompt::Chat(chat), media)] = &pairs[..] else { panic!("{pairs:?}") };
+            assert_eq!((chat.messages.len(), media.len()), (2, 1));
+            assert_eq!(chat.messages[1]["content"], json!([{"type": "image"}]));
+            assert_eq!(chat.chat_template.is_some(), form == PairForm::Text);
+        }
+        let joined = of(PoolingTask::Classify, PairForm::Pair).unwrap_err().to_string();
+        assert!(joined.contains("documents") && joined.contains("--chat-template"), "{joined}");
+        assert_eq!(picture().media_with(&picture()).len(), 2);
+        let named = |name: &str| match picture() {
+            PairSide::Parts { parts, media } => {
+                let media = media.iter().cloned();
+                let media = media.map(|item| RawMedia { uuid: Some(name.into()), ..item });
+                PairSide::Parts { parts, media: media.collect() }
+            }
+            side => side,
+        };
+        for (form, first) in [(PairForm::Text, "q"), (PairForm::DocumentFirst, "d")] {
+            let (queries, documents) = (vec![named("q")], vec![named("d")]);
+            let task = PoolingTask::Classify;
+            let (_, prompts) = Scoring::new(task, form, queries, documents, &Map::new()).unwrap();
+            assert_eq!(prompts[0].1[0].uuid.as_deref(), Some(first));
+        }
     }
 
     #[test]

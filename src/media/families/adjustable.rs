@@ -94,7 +94,10 @@ impl Adjustable {
 /// Returns the fields that a processor applies for each image.
 fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
     match family {
-        VisionFamily::Clip | VisionFamily::Siglip => {
+        VisionFamily::Clip
+        | VisionFamily::Siglip
+        | VisionFamily::ClipModel
+        | VisionFamily::SiglipModel => {
             &["size", "crop_size", "resample", "do_resize", "do_center_crop", "do_pad"]
         }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
@@ -194,6 +197,14 @@ impl FamilyProcessor for Adjustable {
 
     fn is_attended(&self) -> bool {
         self.own.is_attended()
+    }
+
+    fn stands_alone(&self) -> Option<&[TokenId]> {
+        self.own.stands_alone()
+    }
+
+    fn pads_texts(&self) -> bool {
+        self.own.pads_texts()
     }
 
     fn image(

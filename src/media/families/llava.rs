@@ -42,7 +42,10 @@ impl Llava {
         let images = TileImages::read(family, outer)?;
         let fields = &processor.image;
         let class = fields::class(fields)?;
-        let is_siglip = class.as_deref() == Some("SiglipImageProcessor");
+        let is_siglip = match class.as_deref() {
+            None => family == VisionFamily::SiglipModel,
+            Some(name) => name.starts_with("SiglipImageProcessor"),
+        };
         let square = |side: usize| Size::Exact { height: side, width: side };
         let default = if is_siglip { square(224) } else { Size::Shortest(224) };
         let resize = fields.flag_or("do_resize", true)?.then(|| {
@@ -57,8 +60,9 @@ impl Llava {
             }
         });
         // Without a name, transformers takes the class of LLaVA's models.
-        let is_padded = matches!(class.as_deref(), None | Some("LlavaImageProcessor"))
-            && fields.flag_or("do_pad", false)?;
+        let may_pad = matches!(class.as_deref(), None | Some("LlavaImageProcessor"));
+        let may_pad = may_pad && !family.is_of_two_towers();
+        let is_padded = may_pad && fields.flag_or("do_pad", false)?;
         let mean = processor.scale(images.scale)?.mean;
         Ok(Self {
             image_token: [images.placeholder],
@@ -72,6 +76,11 @@ impl Llava {
 }
 
 impl Llava {
+    /// Returns the same for a model that makes one vector of an image.
+    pub(super) fn with_one_vector(self) -> Self {
+        Self { num_embeds: 1, ..self }
+    }
+
     /// Returns the error of an image that would come to the encoder with this size.
     fn of_another_size(&self, [height, width]: [usize; 2]) -> MediaError {
         let expected = self.image_size;

@@ -30,6 +30,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 mod tiles;
+mod two_towers;
 mod unfiltered;
 mod whisper;
 
@@ -80,7 +81,10 @@ pub(crate) fn processor_for(
         let adjustable = adjustable::Adjustable::read(family, &outer, processor, encode)?;
         return Ok(Some(Arc::new(adjustable)));
     }
-    let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
+    let processor = ProcessorConfig::read(model)?;
+    let Some(processor) = processor.or_else(|| family.default_processor(outer)) else {
+        return Ok(None);
+    };
     let adjustable = adjustable::Adjustable::read(family, outer, processor, encode)?;
     Ok(Some(Arc::new(adjustable)))
 }
@@ -120,6 +124,9 @@ fn of_images(
         VisionFamily::Gemma3 => Arc::new(gemma3::Gemma3::read(family, outer, processor, &*encode)?),
         VisionFamily::Idefics3 => {
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
+        }
+        VisionFamily::ClipModel | VisionFamily::SiglipModel => {
+            Arc::new(two_towers::TwoTowers::read(family, outer, processor, &*encode)?)
         }
         VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
         VisionFamily::Phi3V => Arc::new(phi3v::Phi3V::read(family, outer, processor)?),

@@ -46,6 +46,7 @@ pub(super) use layer::{
 };
 pub(super) use max_model_len::within_limit;
 pub(super) use model::{EmbeddingProjections, stored_dtype};
+pub(crate) use retrieval::INNER_TYPE;
 pub(crate) use sentence_class::base_class;
 pub(crate) use source::ConfigSource;
 pub(super) use source::architecture;

@@ -296,12 +296,10 @@ impl ModelConfig {
     }
 
     /// Returns the place of a text model whose class is that of text alone. transformers writes one
-    /// that it has read from a multimodal checkpoint with the names of that checkpoint. Classes of
-    /// late interaction have theirs in another model.
+    /// that it has read from a multimodal checkpoint with the names of that checkpoint.
     fn place_in(&self, checkpoint: &Checkpoint) -> Option<TextPlace> {
         let others: &[TextPlace] = match self.names.base() {
             "model" => &[TextPlace::INSIDE],
-            "vlm" => &TextPlace::OF_RETRIEVAL,
             _ => &[],
         };
         let is_stored = |place: Option<TextPlace>| {

@@ -1,5 +1,4 @@
 //! The config of HF's classes of late interaction over a model of texts and images, `vlm_config`.
-//! Their texts alone are served.
 
 use super::ConfigError;
 use super::file::Fields;
@@ -8,27 +7,29 @@ const CLASS: &str = "colqwen2";
 /// The models with the text model of Qwen2-VL.
 const MODELS: [&str; 2] = ["qwen2_vl", "qwen2_5_vl"];
 const MODEL: &str = "vlm_config";
-/// The fields that belong to the whole, and not to its text model.
+const MODEL_TYPE: &str = "model_type";
+/// The field with the `model_type` of the model of texts and images.
+pub(crate) const INNER_TYPE: &str = "vlm_model_type";
+/// The fields that belong to the whole, and not to the model of texts and images.
 const WHOLE: [&str; 5] =
-    ["architectures", "model_type", "dtype", "torch_dtype", "quantization_config"];
+    ["architectures", MODEL_TYPE, "dtype", "torch_dtype", "quantization_config"];
 
-/// Returns the fields of the text model of such a class, or `None` for another class.
+/// Returns the fields of the model of texts and images of such a class, or `None` for another
+/// class.
 ///
 /// # Errors
 /// [`ConfigError`] if `vlm_config` is missing, or is no model with that text model.
-pub(super) fn text_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
-    if outer.value("model_type").is_none_or(|model_type| model_type != CLASS) {
+pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
+    if outer.value(MODEL_TYPE).is_none_or(|model_type| model_type != CLASS) {
         return Ok(None);
     }
     let model = outer.nested(MODEL)?;
     let model = model.ok_or_else(|| outer.missing(MODEL, "an object with the model's fields"))?;
-    if !model.text("model_type")?.is_some_and(|name| MODELS.contains(&name)) {
-        return Err(model.invalid("model_type", &format!("one of {}", MODELS.join(", "))));
+    if !model.text(MODEL_TYPE)?.is_some_and(|name| MODELS.contains(&name)) {
+        return Err(model.invalid(MODEL_TYPE, &format!("one of {}", MODELS.join(", "))));
     }
-    // Older files have the fields of the text beside those of other parts.
-    let text = model.nested("text_config")?;
-    let text = text.unwrap_or_else(|| model.without(&["vision_config"]));
-    let mut fields = text.without(&WHOLE);
+    let mut fields = model.without(&WHOLE);
+    fields.adopt(INNER_TYPE, &model, MODEL_TYPE);
     WHOLE.iter().for_each(|field| fields.replace(field, outer, field));
     Ok(Some(fields))
 }
@@ -41,30 +42,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_model_has_the_fields_of_its_object() {
+    fn the_model_has_the_fields_of_its_object() {
         let read = |model: Value| {
             let outer = json!({
                 "architectures": ["ColQwen2ForRetrieval"], "model_type": "colqwen2",
                 "dtype": "bfloat16", "embedding_dim": 128, "vlm_config": model,
             });
-            text_of(&fields(outer)).map(Option::unwrap).map_err(|error| error.to_string())
+            model_of(&fields(outer)).map(Option::unwrap).map_err(|error| error.to_string())
         };
         let nested = json!({
             "model_type": "qwen2_vl",
             "text_config": { "model_type": "qwen2_vl_text", "hidden_size": 48, "dtype": null },
         });
         let flat = json!({ "model_type": "qwen2_5_vl", "hidden_size": 48, "vision_config": {} });
-        for model in [nested, flat] {
-            let text = read(model).unwrap();
+        for (model, inner) in [(nested, "qwen2_vl"), (flat, "qwen2_5_vl")] {
+            let whole = read(model).unwrap();
+            let text = whole.nested("text_config").unwrap().unwrap_or_else(|| whole.clone());
             assert_eq!(text.size("hidden_size").unwrap(), Some(48));
-            assert_eq!(text.text("model_type").unwrap(), Some("colqwen2"));
-            assert_eq!(text.text("dtype").unwrap(), Some("bfloat16"));
-            assert!(!text.has("vision_config"));
+            assert_eq!(whole.text("model_type").unwrap(), Some("colqwen2"));
+            assert_eq!(whole.text(INNER_TYPE).unwrap(), Some(inner));
+            assert_eq!(whole.text("dtype").unwrap(), Some("bfloat16"));
         }
         let wrong = json!({
             "model_type": "qwen2_vl", "text_config": { "hidden_size": "wide" },
         });
-        let why = read(wrong).unwrap().size("hidden_size").unwrap_err().to_string();
+        let wrong = read(wrong).unwrap().nested("text_config").unwrap().unwrap();
+        let why = wrong.size("hidden_size").unwrap_err().to_string();
         assert!(why.contains("vlm_config.text_config.hidden_size"), "{why}");
         for (wrong, part) in [
             (json!({ "model_type": "paligemma" }), "vlm_config.model_type"),
@@ -73,6 +76,6 @@ mod tests {
             let why = read(wrong).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
-        assert!(text_of(&fields(json!({ "model_type": "bert" }))).unwrap().is_none());
+        assert!(model_of(&fields(json!({ "model_type": "bert" }))).unwrap().is_none());
     }
 }

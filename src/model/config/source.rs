@@ -32,8 +32,8 @@ impl ConfigSource {
         }
         let mut source = Self::of_folder(model)?;
         sentence_class::take_changes(model, &mut source.fields);
-        if let Some(text) = retrieval::text_of(&source.fields)? {
-            source.fields = text;
+        if let Some(model) = retrieval::model_of(&source.fields)? {
+            source.fields = model;
         }
         sentence_class::take_encoder(model, &mut source.fields);
         Ok(source)

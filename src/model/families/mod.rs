@@ -66,6 +66,7 @@ mod internlm3;
 mod iquestcoder;
 mod jais2;
 mod jamba;
+mod late_interaction;
 mod lfm2;
 mod lfm2_moe;
 pub(super) mod llama;
@@ -117,6 +118,7 @@ mod smollm3;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod two_towers;
 mod vaultgemma;
 mod wrappers;
 mod youtu;
@@ -139,6 +141,8 @@ use super::family::{
 };
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
+pub(super) use late_interaction::LATE_INTERACTION;
+pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
 /// Qwen3, whose layers some heads have that guess tokens.
@@ -316,6 +320,21 @@ pub(super) fn text_family(name: &str) -> Option<&'static Family> {
         Entry::Family(family) => Some(family),
         Entry::Wrapper(_) => None,
     }
+}
+
+/// Code in folders that ranks with a multimodal class, which is the second name.
+pub(super) const RANKERS: &[(&str, &str)] =
+    &[("JinaVLForRanking", "Qwen2VLForConditionalGeneration")];
+
+/// Returns the multimodal class that the `architectures` entry `name` is, or has another head of.
+pub(super) fn wrapper_of(name: &str) -> Option<&'static Wrapper> {
+    let ranker = RANKERS.iter().find(|(known, _)| *known == name);
+    let name = ranker.map_or(name, |(_, base)| *base);
+    let of_tokens = LATE_INTERACTION.iter().map(|(wrapper, _)| wrapper);
+    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(of_tokens);
+    all.find(|wrapper| {
+        wrapper.architecture == name || wrapper.classifier().as_deref() == Some(name)
+    })
 }
 
 /// Returns the `architectures` entries of these families.

@@ -393,7 +393,7 @@ pub(super) const PARTIAL_AXES: RopeRule =
     RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
 
 /// HF `Qwen2VLTextConfig` and `Qwen2_5_VLTextConfig`.
-const QWEN2_VL_TEXT: Family = Family {
+pub(super) const QWEN2_VL_TEXT: Family = Family {
     defaults: Defaults {
         num_key_value_heads: Some(8),
         rope_theta: 1_000_000.0,
@@ -403,7 +403,7 @@ const QWEN2_VL_TEXT: Family = Family {
     rope: AXES,
     ..qwen2::FAMILY
 };
-const QWEN2_VL_SIZES: TextSizes = sizes([152_064, 8_192, 29_568, 80, 64]);
+pub(super) const QWEN2_VL_SIZES: TextSizes = sizes([152_064, 8_192, 29_568, 80, 64]);
 
 /// `mtp` predicts several tokens a step.
 const VISUAL_AND_MTP: &[&str] = &["visual", "model.visual", "mtp", "model.mtp"];

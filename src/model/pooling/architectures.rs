@@ -2,8 +2,11 @@
 //! They are entries of the registry, made from the family of the backbone.
 
 use super::plan::{Origin, RewardHead};
-use crate::model::families::{self, Entry, encoders};
+use crate::model::families::{
+    self, Entry, LATE_INTERACTION, RANKERS, TWO_TOWERS, WRAPPERS, encoders,
+};
 use crate::model::family::Family;
+use crate::model::wrapper::Wrapper;
 
 /// Families whose text models have a name of their own in transformers, beside multimodal ones.
 const TEXTS: [&str; 6] = ["Gemma3", "Gemma3n", "Gemma4", "Llama4", "Qwen3_5", "Qwen3_5Moe"];
@@ -130,9 +133,45 @@ pub(in crate::model) fn converted() -> impl Iterator<Item = (String, &'static Fa
     bases.chain(rewards).chain(of_encoders)
 }
 
+/// Returns the architectures that are a multimodal class with another head, or with none.
+pub(in crate::model) fn wrapped() -> impl Iterator<Item = (String, &'static Wrapper, Origin)> {
+    let classifiers = WRAPPERS
+        .iter()
+        .filter_map(|wrapper| Some((wrapper.classifier()?, wrapper, Origin::Classifier)));
+    let towers = TWO_TOWERS.iter();
+    let towers = towers.map(|it| (it.architecture.to_owned(), it, Origin::Backbone));
+    let of_tokens = LATE_INTERACTION
+        .iter()
+        .map(|(it, head)| (it.architecture.to_owned(), it, Origin::Encoder(*head)));
+    let rankers = RANKERS.iter().filter_map(|(name, base)| {
+        Some(((*name).to_owned(), families::wrapper_of(base)?, Origin::Ranker))
+    });
+    classifiers.chain(towers).chain(of_tokens).chain(rankers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn multimodal_classes_have_classifiers_and_two_towers_have_vectors() {
+        let all: Vec<_> = wrapped().collect();
+        let of = |name: &str| {
+            let found = all.iter().find(|(known, ..)| known == name);
+            found.map(|(_, wrapper, origin)| (wrapper.architecture, *origin))
+        };
+        let qwen = Some(("Qwen3VLForConditionalGeneration", Origin::Classifier));
+        assert_eq!(of("Qwen3VLForSequenceClassification"), qwen);
+        assert_eq!(of("CLIPModel"), Some(("CLIPModel", Origin::Backbone)));
+        let ranker = Some(("Qwen2VLForConditionalGeneration", Origin::Ranker));
+        assert_eq!(of("JinaVLForRanking"), ranker);
+        assert_eq!(of("Gemma3nForSequenceClassification"), None, "its images are not served");
+        assert!(converted().all(|(name, ..)| of(&name).is_none()), "each name has one meaning");
+        for (name, wrapper, _) in &all {
+            let found = families::wrapper_of(name).map(|found| found.architecture);
+            assert_eq!(found, Some(wrapper.architecture));
+        }
+    }
 
     #[test]
     fn every_backbone_has_its_classes() {

@@ -42,7 +42,13 @@ pub enum PairInput {
     OneText,
     /// They are the messages `query` and `document` of the model's chat template, if it has one.
     Conversation,
+    /// They are one text, the second one first, each behind its kind, and [`SCORE_TOKEN`] behind it
+    /// (`JinaVLForRanking`).
+    DocumentFirst,
 }
+
+/// The token whose hidden state is the score of a pair with [`PairInput::DocumentFirst`].
+pub const SCORE_TOKEN: u32 = 100;
 
 /// Platt scaling: logits become `(logit - mean) / sigma`.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -23,6 +23,8 @@ use crate::{
 const SCORE: &str = "score";
 /// The two layers of Qwen's reward models. There is a ReLU between them.
 pub(super) const REWARD_LAYERS: [&str; 2] = ["score.0", "score.2"];
+/// The mean of logits in the code of `JinaVLForRanking`, and in vLLM.
+const RANKER_MEAN: f32 = 2.65;
 /// The head of InternLM's reward model.
 const VALUE: &str = "v_head";
 
@@ -35,6 +37,8 @@ pub(in crate::model) struct ClassifierPlan {
     pub(super) pairs: PairInput,
     /// The divisor of logits.
     temperature: f32,
+    /// The mean of logits that a class fixes.
+    logit_mean: f32,
     token_pooling: TokenPooling,
     is_by_token_alone: bool,
 }
@@ -90,6 +94,11 @@ impl ClassifierPlan {
         let config = fields.config;
         if let Origin::Reward(head) = origin {
             return Self::reward(fields, head);
+        }
+        if origin == Origin::Ranker {
+            let plan = Self::of_classes(fields, 1, ClassifierWeights::TwoLayers)?;
+            let (pairs, logit_mean) = (PairInput::DocumentFirst, RANKER_MEAN);
+            return Ok(Self { pairs, logit_mean, ..plan });
         }
         if let Some(LogitScore { yes, no }) = logit_score {
             let weights = match no {
@@ -161,6 +170,7 @@ impl ClassifierPlan {
             weights,
             pairs: pair_input(fields.config, PairInput::Joined),
             temperature: 1.0,
+            logit_mean: 0.0,
             token_pooling: TokenPooling::All,
             is_by_token_alone: false,
         })
@@ -215,7 +225,7 @@ impl ClassifierPlan {
     pub(super) fn calibration(&self, config: &PoolerConfig) -> Calibration {
         let by_default = Calibration::default();
         Calibration {
-            mean: config.logit_mean.unwrap_or(by_default.mean) * self.temperature,
+            mean: config.logit_mean.unwrap_or(self.logit_mean) * self.temperature,
             sigma: config.logit_sigma.unwrap_or(by_default.sigma) * self.temperature,
         }
     }

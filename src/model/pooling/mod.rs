@@ -24,13 +24,13 @@ mod vocabulary;
 
 use self::poolings::Folded;
 pub(super) use self::{
-    architectures::converted,
+    architectures::{converted, wrapped},
     classifier_plan::ClassifierPlan,
     load::{load, of_vectors},
     plan::{HeadPlan, Origin, PoolerPlan},
 };
 pub use self::{
-    classifier::{Calibration, Classifier, ClassifierActivation, PairInput},
+    classifier::{Calibration, Classifier, ClassifierActivation, PairInput, SCORE_TOKEN},
     dense::{Dense, DenseActivation, DenseNorm},
     modules::{LayerWeights, LogitScore, SentenceTransformers},
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},

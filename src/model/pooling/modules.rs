@@ -204,22 +204,36 @@ impl SentenceTransformers {
     }
 }
 
+/// The `model_type` of models of two towers, whose vectors of texts need no pooling.
+const TWO_TOWERS: [&str; 2] = ["clip", "siglip"];
+
 /// Refuses a `Transformer` that pools by itself: with the layer `pooler` of its class, which is not
-/// computed here. Refuses one that returns other hidden states than the last ones.
+/// computed here. Refuses one that returns other hidden states than the last ones. That of two
+/// towers returns vectors.
 fn require_token_vectors(model: &Path) -> Result<(), ConfigError> {
     const OUTPUT: &str = "module_output_name";
     const OF_TEXT: &str = "modality_config.text";
-    const METHOD: (&str, &[&str]) = ("method", &["forward"]);
-    const NAME: (&str, &[&str]) =
-        ("method_output_name", &["last_hidden_state", "logits", "embeddings"]);
+    const METHOD: &str = "method";
+    const NAME: &str = "method_output_name";
+    const STATES: [(&str, &[&str]); 2] =
+        [(METHOD, &["forward"]), (NAME, &["last_hidden_state", "logits", "embeddings"])];
+    const VECTORS: [(&str, &[&str]); 2] =
+        [(METHOD, &["get_text_features"]), (NAME, &["pooler_output"])];
+    let config = json(&model.join("config.json"))?.unwrap_or_default();
+    let model_type = config.get("model_type").and_then(Value::as_str);
+    let is_pair = model_type.is_some_and(|name| TWO_TOWERS.contains(&name));
+    let (expected, other, fields) = match is_pair {
+        true => ("\"sentence_embedding\"", "token_embeddings", VECTORS),
+        false => ("\"token_embeddings\"", "sentence_embedding", STATES),
+    };
     for name in model_files::SENTENCE_CONFIGS {
         let path = model.join(name);
         let config = json(&path)?.unwrap_or_default();
-        if let Some(output) = config.get(OUTPUT).filter(|output| *output == "sentence_embedding") {
-            return Err(invalid(&path, OUTPUT, output, "\"token_embeddings\""));
+        if let Some(output) = config.get(OUTPUT).filter(|output| *output == other) {
+            return Err(invalid(&path, OUTPUT, output, expected));
         }
         let Some(text) = config.pointer("/modality_config/text") else { continue };
-        for (field, accepted) in [METHOD, NAME] {
+        for (field, accepted) in fields {
             let value = match text.get(field) {
                 Some(Value::Array(names)) if names.len() == 1 => &names[0],
                 Some(value) => value,
@@ -457,6 +471,15 @@ mod tests {
         let usual = r#"{"modality_config": {"text": {"method": "forward",
             "method_output_name": ["last_hidden_state"]}}}"#;
         assert!(read(&[(MODULES, "[]"), ("sentence_bert_config.json", usual)]).is_ok());
+        let vectors = r#"{"module_output_name": "sentence_embedding", "modality_config": {"text":
+            {"method": "get_text_features", "method_output_name": "pooler_output"}}}"#;
+        let of_clip = |file: &str| {
+            let config = ("config.json", r#"{"model_type": "clip"}"#);
+            read(&[(MODULES, "[]"), config, ("sentence_bert_config.json", file)])
+        };
+        assert!(of_clip(vectors).is_ok());
+        let why = of_clip(usual).unwrap_err();
+        assert!(why.contains("text.method") && why.contains("get_text_features"), "{why}");
         let other = r#"[{"path": "1_CNN", "type": "sentence_transformers.models.CNN"}]"#;
         assert!(read(&[(MODULES, other)]).unwrap_err().contains("CNN"));
         assert!(read(&[(MODULES, TWO)]).unwrap_err().contains("1_Pooling"), "no file");

@@ -28,6 +28,8 @@ pub(in crate::model) enum Origin {
     TokenClassifier(&'static str),
     /// A reward for each token.
     Reward(RewardHead),
+    /// A score of a query and a document from two layers: `JinaVLForRanking`.
+    Ranker,
     /// That of a class of encoders.
     Encoder(EncoderHead),
 }
@@ -36,7 +38,7 @@ impl Origin {
     /// Returns whether the architecture classifies.
     fn is_classifier(self) -> bool {
         match self {
-            Self::Classifier | Self::TokenClassifier(_) | Self::Reward(_) => true,
+            Self::Classifier | Self::TokenClassifier(_) | Self::Reward(_) | Self::Ranker => true,
             Self::Encoder(head) => head.class_head().is_some(),
             Self::CausalLm | Self::Backbone => false,
         }

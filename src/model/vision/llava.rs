@@ -15,10 +15,11 @@ use super::pixtral_config::pixtral;
 use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
 use super::vit::{VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
-use super::{TowerPlan, VisionFamily, VisionPlan, activation, phi3v, stored, token};
+use super::{TowerPlan, VisionFamily, VisionPlan, activation, phi3v, stored, token, two_towers};
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
+use crate::model::two_towers::TwoTowers;
 use crate::model::weight_loader::WeightLoader;
 
 pub(super) const LINEARS: &[&str] = &["linear_1", "linear_2"];
@@ -70,13 +71,19 @@ pub(super) fn read(
     processor: &ProcessorConfig,
     text: &ModelConfig,
 ) -> Result<VisionPlan, ConfigError> {
-    let vision_tower = match family {
-        VisionFamily::Pixtral | VisionFamily::Mistral3 | VisionFamily::LightOnOcr => {
+    let towers = TwoTowers::read(family, outer, text.hidden_size)?;
+    let vision_tower = match (family, towers) {
+        (_, Some(towers)) => {
+            TowerPlan::Pooled(two_towers::PooledConfig::read(family, outer, vision, towers)?)
+        }
+        (VisionFamily::Pixtral | VisionFamily::Mistral3 | VisionFamily::LightOnOcr, None) => {
             let eps = text.norm.eps;
             TowerPlan::Pixtral(pixtral(outer, vision, text.hidden_size, eps, family)?)
         }
-        VisionFamily::Phi3V => TowerPlan::Phi3V(vit(outer, vision, text.hidden_size, family)?),
-        _ => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
+        (VisionFamily::Phi3V, None) => {
+            TowerPlan::Phi3V(vit(outer, vision, text.hidden_size, family)?)
+        }
+        (_, None) => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
     };
     Ok(VisionPlan {
         vision_tower,
@@ -88,6 +95,7 @@ pub(super) fn read(
             VisionFamily::PaliGemma => ItemAttention::WithinPrompts,
             _ => ItemAttention::None,
         },
+        towers,
     })
 }
 
@@ -95,6 +103,7 @@ pub(super) fn read(
 fn scale(family: VisionFamily) -> PixelScale {
     match family {
         VisionFamily::Siglip
+        | VisionFamily::SiglipModel
         | VisionFamily::Gemma3
         | VisionFamily::Idefics3
         | VisionFamily::PaliGemma => UNIT_SCALE,
@@ -116,6 +125,8 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::PaliGemma => 256_000,
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
         VisionFamily::Phi3V => 32_044,
+        // As in vLLM: such a prompt has no text beside its image.
+        VisionFamily::ClipModel | VisionFamily::SiglipModel => 0,
         _ => 32_000,
     };
     Ok(match token(outer, "image_token_index")? {
@@ -125,7 +136,7 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
 }
 
 /// Reads the shape of a tower for images of one size, and of its projector.
-fn vit(
+pub(super) fn vit(
     outer: &Fields,
     vision: &Fields,
     text_width: usize,
@@ -161,6 +172,9 @@ fn vit(
     let projector = match family {
         VisionFamily::Gemma3 => gemma3(outer, image_size / patch_size, text_width, block.norm.eps)?,
         VisionFamily::Phi3V => phi3v::projector(text_width),
+        VisionFamily::ClipModel | VisionFamily::SiglipModel => {
+            two_towers::no_projector(block.hidden_size)
+        }
         _ => projector(outer, text_width, family)?,
     };
     if patch_size * projector.merge > image_size {
@@ -178,6 +192,8 @@ fn vit(
     let feature_layers = match family {
         VisionFamily::Gemma3
         | VisionFamily::Idefics3
+        | VisionFamily::ClipModel
+        | VisionFamily::SiglipModel
         | VisionFamily::Cohere2Vision
         | VisionFamily::PaliGemma => vec![num_layers],
         VisionFamily::AyaVision => cohere::feature_layer(outer, num_layers)?,
@@ -192,6 +208,8 @@ fn vit(
     let has_last_norm = match family {
         VisionFamily::Gemma3
         | VisionFamily::Idefics3
+        | VisionFamily::ClipModel
+        | VisionFamily::SiglipModel
         | VisionFamily::Cohere2Vision
         | VisionFamily::PaliGemma => true,
         _ => !is_pooled && feature_layers.contains(&num_layers),
@@ -204,6 +222,7 @@ fn vit(
         feature_layers,
         last_norm: has_last_norm.then_some(last_norm),
         drops_first: drops_first(outer, &projector, family)?,
+        keeps_class_alone: family == VisionFamily::ClipModel,
         ends_rows: matches!(family, VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip),
         projector,
     })
@@ -211,7 +230,10 @@ fn vit(
 
 fn names(family: VisionFamily) -> &'static VitNames {
     match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::Phi3V => &CLIP,
+        VisionFamily::Clip
+        | VisionFamily::LlavaNext
+        | VisionFamily::Phi3V
+        | VisionFamily::ClipModel => &CLIP,
         VisionFamily::InternVl => &INTERNVL,
         VisionFamily::InternVlChat => &INTERNVL_CHAT,
         _ => &SIGLIP,
@@ -240,9 +262,10 @@ fn block(
 ) -> Result<BlockConfig, ConfigError> {
     const HEADS: &str = "num_attention_heads";
     let (eps, default) = match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::Phi3V => {
-            (1e-5, Activation::QuickGelu)
-        }
+        VisionFamily::Clip
+        | VisionFamily::LlavaNext
+        | VisionFamily::Phi3V
+        | VisionFamily::ClipModel => (1e-5, Activation::QuickGelu),
         VisionFamily::InternVl | VisionFamily::InternVlChat => (1e-6, Activation::Gelu),
         _ => (1e-6, Activation::GeluTanh),
     };
@@ -355,11 +378,14 @@ fn drops_first(
     family: VisionFamily,
 ) -> Result<bool, ConfigError> {
     const STRATEGY: &str = "vision_feature_select_strategy";
-    if let VisionFamily::Gemma3
-    | VisionFamily::Idefics3
-    | VisionFamily::Cohere2Vision
-    | VisionFamily::PaliGemma = family
-    {
+    let keeps_all = matches!(
+        family,
+        VisionFamily::Gemma3
+            | VisionFamily::Idefics3
+            | VisionFamily::Cohere2Vision
+            | VisionFamily::PaliGemma
+    );
+    if keeps_all || family.is_of_two_towers() {
         return Ok(false);
     }
     if family == VisionFamily::AyaVision {

@@ -31,6 +31,7 @@ mod qwen_config;
 mod resized;
 mod seeing_and_hearing;
 mod siglip2;
+mod two_towers;
 mod vit;
 mod vit_names;
 
@@ -41,9 +42,10 @@ use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
 use self::seeing_and_hearing::SeeingAndHearing;
 use super::audio::Phi4Sounds;
-use super::config::{ActivationName, ConfigError, Fields, ModelConfig};
-use super::families::WRAPPERS;
+use super::config::{ActivationName, ConfigError, Fields, INNER_TYPE, ModelConfig};
+use super::families;
 use super::layers::plain_activation;
+use super::two_towers::TwoTowers;
 use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
 
@@ -58,7 +60,7 @@ use playhouse_kernels::Activation;
 pub(crate) use siglip2::Siglip2Images;
 
 /// The places of the towers of Qwen and GLM.
-const VISUAL: &[&str] = &["model.visual", "visual"];
+const VISUAL: &[&str] = &["model.visual", "visual", "vlm.visual", "vlm.model.visual"];
 
 /// The names that `vision_config` of Qwen and GLM may also have: HF `attribute_map`.
 const OTHER_NAMES: &[(&str, &str)] =
@@ -120,6 +122,10 @@ pub(crate) enum VisionFamily {
     Phi3V,
     /// That of Phi-4-multimodal, with a tower of sounds beside it.
     Phi4,
+    /// The image tower of CLIP beside that of texts.
+    ClipModel,
+    /// That of SigLIP.
+    SiglipModel,
 }
 
 impl VisionFamily {
@@ -131,8 +137,12 @@ impl VisionFamily {
     pub(crate) fn of(outer: &Fields) -> Result<Option<Self>, ConfigError> {
         let listed = outer.value("architectures").and_then(serde_json::Value::as_array);
         let name = listed.and_then(|names| names.first()?.as_str());
-        let wrapper = WRAPPERS.iter().find(|wrapper| Some(wrapper.architecture) == name);
+        let wrapper = name.and_then(families::wrapper_of);
         let towers = wrapper.map(|wrapper| wrapper.vision).unwrap_or_default();
+        if let Some(inner) = outer.text(INNER_TYPE)? {
+            let later = inner == "qwen2_5_vl";
+            return Ok(towers.iter().copied().find(|it| (*it == Self::Qwen2_5Vl) == later));
+        }
         let vision = outer.nested("vision_config")?;
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
         Ok(match (towers, named) {
@@ -166,6 +176,17 @@ impl VisionFamily {
             _ => None,
         }
     }
+
+    /// Returns whether the model has a tower of texts beside that of images, and no text model that
+    /// sees both.
+    pub(crate) fn is_of_two_towers(self) -> bool {
+        matches!(self, Self::ClipModel | Self::SiglipModel)
+    }
+
+    /// Returns the processor of a model without the files of one, if it is not one of text alone.
+    pub(crate) fn default_processor(self, outer: &Fields) -> Option<ProcessorConfig> {
+        self.is_of_two_towers().then(|| ProcessorConfig::of_model(&Fields::empty_in(outer)))
+    }
 }
 
 /// Returns the numbers of pixels in the class of the image processor of a family of Qwen or GLM.
@@ -181,11 +202,14 @@ pub(super) struct VisionPlan {
     placeholders: Vec<u32>,
     position_axes: usize,
     attention: ItemAttention,
+    /// The widths of a model of two towers.
+    towers: Option<TwoTowers>,
 }
 
 #[derive(Debug, Clone)]
 enum TowerPlan {
     Vit(vit::VitConfig),
+    Pooled(two_towers::PooledConfig),
     Pixtral(pixtral::PixtralConfig),
     Qwen(qwen::QwenConfig),
     Glm(glm::GlmConfig),
@@ -228,7 +252,10 @@ impl VisionPlan {
                 of_authors = translated(outer, internvl_chat::context_token(tokenizer)?)?;
                 (&of_authors, Some(ProcessorConfig::of_model(&of_authors)))
             }
-            _ => (outer, ProcessorConfig::read(model)?),
+            _ => {
+                let processor = ProcessorConfig::read(model)?;
+                (outer, processor.or_else(|| family.default_processor(outer)))
+            }
         };
         let Some(processor) = processor else {
             tracing::info!("without the files of an image processor, the model takes text alone");
@@ -247,8 +274,10 @@ impl VisionPlan {
                     token("image_token_id", tokens[0])?,
                     token("video_token_id", tokens[1])?,
                 ],
-                position_axes: 3,
+                // As in transformers, the classes of late interaction number all tokens alike.
+                position_axes: if outer.has(INNER_TYPE) { 1 } else { 3 },
                 attention: ItemAttention::None,
+                towers: None,
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
@@ -276,6 +305,7 @@ impl VisionPlan {
                 placeholders: vec![llava::placeholder(outer, family)?],
                 position_axes: 1,
                 attention: ItemAttention::None,
+                towers: None,
             })),
             VisionFamily::Lfm2Vl => Ok(Some(Self {
                 vision_tower: {
@@ -286,6 +316,7 @@ impl VisionPlan {
                 placeholders: vec![llava::placeholder(outer, family)?],
                 position_axes: 1,
                 attention: ItemAttention::None,
+                towers: None,
             })),
             VisionFamily::Phi4 => {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
@@ -297,10 +328,16 @@ impl VisionPlan {
                     placeholders,
                     position_axes: 1,
                     attention: ItemAttention::None,
+                    towers: None,
                 }))
             }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
+    }
+
+    /// Returns the widths of a model of two towers.
+    pub(super) fn towers(&self) -> Option<TwoTowers> {
+        self.towers
     }
 
     /// Loads the tower.
@@ -318,6 +355,9 @@ impl VisionPlan {
             }
             TowerPlan::Vit(config) => {
                 Arc::new(self.encoder(llava::load_vit(loader, config, pixels)?))
+            }
+            TowerPlan::Pooled(config) => {
+                Arc::new(self.encoder(two_towers::PooledTower::load(loader, config, pixels)?))
             }
             TowerPlan::Qwen(config) => {
                 let module = stored(loader, VISUAL, "patch_embed.proj.weight");

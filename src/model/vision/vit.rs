@@ -53,6 +53,8 @@ pub(super) struct VitConfig {
     /// Whether the first state of an image has no embedding: the class token, or without one the
     /// first patch.
     pub(super) drops_first: bool,
+    /// Whether the state of the class token alone is a feature.
+    pub(super) keeps_class_alone: bool,
     /// Whether each row of an image in tiles ends with a learned vector.
     pub(super) ends_rows: bool,
     pub(super) projector: ProjectorConfig,
@@ -66,6 +68,9 @@ impl VitConfig {
 
     /// Returns the embeddings of an image.
     pub(super) fn num_embeds(&self) -> usize {
+        if self.keeps_class_alone {
+            return 1;
+        }
         let squares = (self.side() / self.projector.merge).pow(2);
         squares + usize::from(self.names.class.is_some()) - usize::from(self.drops_first)
     }
@@ -77,6 +82,9 @@ impl VitConfig {
     /// Returns the rows of an image that are features. The patches of a square that becomes one
     /// embedding follow each other.
     fn kept(&self) -> Vec<usize> {
+        if self.keeps_class_alone {
+            return vec![0];
+        }
         let class = usize::from(self.names.class.is_some());
         let (side, merge) = (self.side(), self.projector.merge);
         let squares = side / merge;
@@ -115,6 +123,13 @@ pub(super) struct Patches {
     values: Vec<f32>,
     /// The features of its embeddings, if those are not all features in order.
     order: Option<Vec<u32>>,
+}
+
+impl Patches {
+    /// Returns the number of images.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
 }
 
 impl Tower for VitTower {

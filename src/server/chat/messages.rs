@@ -95,7 +95,11 @@ fn check_calls(place: &str, calls: Option<&Value>) -> Result<(), ApiError> {
 }
 
 /// Returns a text part as `{"type": "text", "text": …}`, and one of media with its kind alone.
-fn check_part(place: &str, part: &Value, media: &mut MediaParts<'_>) -> Result<Value, ApiError> {
+pub(in crate::server) fn check_part(
+    place: &str,
+    part: &Value,
+    media: &mut MediaParts<'_>,
+) -> Result<Value, ApiError> {
     if let Value::String(text) = part {
         return Ok(json!({"type": "text", "text": text}));
     }

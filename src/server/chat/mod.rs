@@ -16,6 +16,6 @@ pub(super) use conversation::{
     ConversationFields, complete_kwargs, given_kwargs, request_template, template_kwargs,
     with_default_kwargs,
 };
-pub(super) use messages::check_messages;
+pub(super) use messages::{check_messages, check_part};
 pub(super) use protocol::ChatRequest;
 pub(super) use response::ChatCompletion;

@@ -195,6 +195,6 @@ async fn pool(
     let fields = PoolingFields::of_embed(asked, dimensions, None, truncate);
     let params = fields.embed_params(state, &name)?;
     let prompts = texts.into_iter().map(Prompt::Text).collect();
-    let inputs = Inputs { prompts, adds_special_tokens: true };
+    let inputs = Inputs::of_texts(prompts, true);
     exchange.pool(route, "embed", &fields, inputs, params).await
 }

@@ -1,6 +1,7 @@
 //! The answers.
 
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::server::generate::usage::Usage;
@@ -103,7 +104,7 @@ pub(in crate::server) struct Ranked {
 
 #[derive(Debug, PartialEq, Serialize, ToSchema)]
 pub(in crate::server) struct RankedText {
-    pub(super) text: String,
-    #[schema(value_type = Option<Object>)]
-    pub(super) multi_modal: Option<()>,
+    pub(super) text: Option<String>,
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub(super) multi_modal: Option<Vec<Value>>,
 }

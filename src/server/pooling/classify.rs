@@ -26,7 +26,7 @@ pub(in crate::server) async fn classify(
     let state = &exchange.state;
     let model = fields.model(state).await?;
     let params = fields.params(state, &model, PoolingTask::Classify)?;
-    let inputs = input.inputs(state, &model, false)?;
+    let inputs = input.inputs(&exchange, &model, false).await?;
     let Results { id, created, model, results, num_tokens, .. } =
         exchange.pool("/classify", "classify", &fields, inputs, params).await?;
     let num_values = results.iter().map(|pooled| pooled.values.len()).sum();

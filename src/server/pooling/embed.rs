@@ -1,7 +1,5 @@
 //! `POST /v2/embed`: vectors in the shape of Cohere's API.
 
-use std::sync::Arc;
-
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -17,10 +15,12 @@ use crate::{
     api::{ChatPrompt, Pooled, PoolingParams, PoolingTask, Prompt, TruncationSide},
     config::LimitSettings,
     server::{
+        chat::check_part,
         exchange::Exchange,
         http::{
             error::ApiError, extract::JsonBody, fields::Int, limits::at_most, parts::FromParts,
         },
+        media::MediaParts,
         state::AppState,
     },
 };
@@ -122,8 +122,9 @@ impl FromParts for EmbedRequest {
     }
 
     fn check_limits(&self, limits: &LimitSettings) -> Result<(), ApiError> {
-        let EmbedFields { texts, inputs, .. } = &self.fields;
-        let count = texts.as_ref().map_or(0, Vec::len) + inputs.as_ref().map_or(0, Vec::len);
+        let EmbedFields { texts, images, inputs, .. } = &self.fields;
+        let count = [texts.as_ref().map_or(0, Vec::len), images.as_ref().map_or(0, Vec::len)];
+        let count = count.iter().sum::<usize>() + inputs.as_ref().map_or(0, Vec::len);
         at_most("texts", count, limits.max_pooling_prompts)
     }
 }
@@ -136,6 +137,8 @@ pub(in crate::server) async fn embed(
     exchange.require(PoolingTask::Embed, "Embeddings API")?;
     let state = &exchange.state;
     let EmbedRequest { fields, types, truncate } = request;
+    // A cut could leave a part of an image.
+    let truncate = truncate.filter(|_| !fields.has_images());
     let pooling = PoolingFields::of_embed(
         fields.model.clone(),
         fields.output_dimension,
@@ -145,7 +148,7 @@ pub(in crate::server) async fn embed(
     let model = pooling.model(state).await?;
     let mut params = pooling.embed_params(state, &model)?;
     let prefix = prefix(state, fields.input_type.as_deref())?;
-    let inputs = inputs(state, &fields, prefix.as_deref(), &model)?;
+    let inputs = inputs(&exchange, &fields, prefix.as_deref(), &model).await?;
     // A system's message is always pooled, as in sentence-transformers.
     if let (Some(prefix), true) = (&prefix, inputs.adds_special_tokens) {
         params.num_left_out = state.engine.num_left_out(prefix)?;
@@ -156,10 +159,17 @@ pub(in crate::server) async fn embed(
         && let Some(count) =
             prompts.iter().map(|prompt| prompt.len()).find(|&count| count as i64 > most)
     {
-        return Err(ApiError::bad_request(format!(
-            "Input of {count} tokens exceeds max_tokens={most} with truncate=NONE. Set truncate to \
-             END or START to allow truncation."
-        )));
+        let message = match fields.has_images() {
+            true => format!(
+                "Input of {count} tokens exceeds max_tokens={most}. Inputs with images are not \
+                 truncated."
+            ),
+            false => format!(
+                "Input of {count} tokens exceeds max_tokens={most} with truncate=NONE. Set \
+                 truncate to END or START to allow truncation."
+            ),
+        };
+        return Err(ApiError::bad_request(message));
     }
     let billed = json!({"input_tokens": num_tokens, "image_tokens": 0});
     let meta = json!({"api_version": {"version": "2"}, "billed_units": billed});
@@ -168,6 +178,22 @@ pub(in crate::server) async fn embed(
     let response_type = "embeddings_by_type";
     let embedded = Embedded { id, embeddings, texts: fields.texts, meta, response_type };
     answer(embedded, num_values).await
+}
+
+impl EmbedFields {
+    /// Returns whether an input is more than text.
+    fn has_images(&self) -> bool {
+        let is_more = |input: &Value| {
+            let parts = input.get("content").and_then(Value::as_array);
+            parts.is_some_and(|parts| !parts.iter().all(is_text))
+        };
+        self.images.is_some() || self.inputs.iter().flatten().any(is_more)
+    }
+}
+
+/// Returns whether a part of a content is text.
+fn is_text(part: &Value) -> bool {
+    part.get("text").is_some_and(Value::is_string)
 }
 
 /// Returns the number of tokens to keep, and the side that is dropped.
@@ -188,26 +214,27 @@ fn truncated_to(
 }
 
 /// Returns the prompts, with the model's text for their kind before each. For a model with a chat
-/// template, that text is the system's message. `inputs` need a template, as in vLLM.
-fn inputs(
-    state: &AppState,
+/// template, that text is the system's message. `images` and `inputs` need a template, as in vLLM.
+async fn inputs(
+    exchange: &Exchange,
     fields: &EmbedFields,
     prefix: Option<&str>,
     model: &str,
 ) -> Result<Inputs, ApiError> {
+    let state = &exchange.state;
     let has_template = !state.engine.loaded().chat_templates.is_empty();
-    if fields.images.is_some() {
-        return Err(ApiError::bad_request(format!("{model} is not a multimodal model")));
-    }
-    let conversations = match (&fields.texts, &fields.inputs) {
+    let all: Contents<'_> = match (&fields.texts, &fields.images) {
         (Some(texts), _) if !has_template || prefix.is_none() => {
             let prefix = prefix.unwrap_or_default();
             let text = |text: &String| Prompt::Text(format!("{prefix}{text}"));
-            let prompts = texts.iter().map(text).collect();
-            return Ok(Inputs { prompts, adds_special_tokens: true });
+            return Ok(Inputs::of_texts(texts.iter().map(text).collect(), true));
         }
-        (Some(texts), _) => texts.iter().map(|text| Value::from(text.as_str())).collect(),
-        (None, inputs) => contents(inputs.as_deref().unwrap_or_default(), model)?,
+        (Some(texts), _) => {
+            let content = |text: &String| (Value::from(text.as_str()), state.media_parts(model));
+            texts.iter().map(content).collect()
+        }
+        (None, Some(images)) => images_alone(state, images, model)?,
+        (None, None) => contents(state, fields.inputs.as_deref().unwrap_or_default(), model)?,
     };
     let chat = |content: Value| {
         let mut messages = Vec::new();
@@ -215,24 +242,51 @@ fn inputs(
             messages.push(json!({"role": "system", "content": prefix}));
         }
         messages.push(json!({"role": "user", "content": content}));
-        Prompt::Chat(Arc::new(ChatPrompt { messages, ..ChatPrompt::default() }))
+        ChatPrompt { messages, ..ChatPrompt::default() }
     };
-    let prompts = conversations.into_iter().map(chat).collect();
-    Ok(Inputs { prompts, adds_special_tokens: false })
+    let chats = all.into_iter().map(|(content, media)| (chat(content), media)).collect();
+    Inputs::load(exchange, chats, false).await
 }
 
-/// Returns the contents of `inputs`, which are parts of text.
-fn contents(inputs: &[Value], model: &str) -> Result<Vec<Value>, ApiError> {
+/// Contents of messages, each with its images, videos and sounds.
+type Contents<'m> = Vec<(Value, MediaParts<'m>)>;
+
+/// Returns the contents of `images`, each of which is a URL.
+fn images_alone<'m>(
+    state: &AppState,
+    images: &[String],
+    model: &'m str,
+) -> Result<Contents<'m>, ApiError> {
+    let content = |(index, url): (usize, &String)| {
+        let mut media = state.media_parts(model);
+        if !media.takes_images() {
+            return Err(ApiError::bad_request(format!("{model} is not a multimodal model")));
+        }
+        let part = json!({"type": "image_url", "image_url": {"url": url}});
+        let part = check_part(&format!("body.images.{index}"), &part, &mut media)?;
+        Ok((Value::from(vec![part]), media))
+    };
+    images.iter().enumerate().map(content).collect()
+}
+
+/// Returns the contents of `inputs`, which are lists of parts.
+fn contents<'m>(
+    state: &AppState,
+    inputs: &[Value],
+    model: &'m str,
+) -> Result<Contents<'m>, ApiError> {
     let content = |(index, input): (usize, &Value)| {
         let place = format!("body.inputs.{index}.content");
         let parts = input.get("content").and_then(Value::as_array);
         let parts =
             parts.ok_or_else(|| ApiError::validation(&place, "Input should be a valid list"))?;
-        let is_text = |part: &Value| part.get("text").is_some_and(Value::is_string);
-        match parts.iter().all(is_text) {
-            true => Ok(Value::from(parts.clone())),
-            false => Err(ApiError::bad_request(format!("{model} is not a multimodal model"))),
-        }
+        let mut media = state.media_parts(model);
+        let parts = parts.iter().enumerate().map(|(part, value)| match is_text(value) {
+            true => Ok(value.clone()),
+            false => check_part(&format!("{place}.{part}"), value, &mut media),
+        });
+        let parts = parts.collect::<Result<Vec<Value>, ApiError>>()?;
+        Ok::<_, ApiError>((Value::from(parts), media))
     };
     inputs.iter().enumerate().map(content).collect()
 }

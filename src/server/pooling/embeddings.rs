@@ -29,7 +29,7 @@ pub(in crate::server) async fn create(
     let model = fields.model(state).await?;
     let encoding = fields.encoding()?;
     let params = fields.embed_params(state, &model)?;
-    let inputs = input.inputs(state, &model, true)?;
+    let inputs = input.inputs(&exchange, &model, true).await?;
     let is_late = fields.late_chunking.unwrap_or(false);
     let (inputs, params) = match is_late {
         true => late_chunking::join(inputs, params)?,

@@ -7,15 +7,17 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::{
-    api::{ChatPrompt, Prompt},
+    api::{ChatPrompt, Prompt, RawMedia, TokenId},
     config::LimitSettings,
     server::{
         chat::{check_messages, request_template, template_kwargs},
+        exchange::Exchange,
         http::{
             error::ApiError,
             fields::{Int, flag},
             limits::at_most,
         },
+        media::{MediaParts, media_kwargs},
         state::AppState,
     },
 };
@@ -36,14 +38,44 @@ pub(in crate::server) struct InputFields {
     add_special_tokens: Option<bool>,
     chat_template: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,
+    mm_processor_kwargs: Option<Map<String, Value>>,
+    media_io_kwargs: Option<Map<String, Value>>,
 }
 
 /// The prompts of a request.
 #[derive(Debug)]
 pub(in crate::server) struct Inputs {
     pub(in crate::server) prompts: Vec<Prompt>,
+    /// The images, videos and sounds of each prompt. The list is empty if no prompt can have any.
+    pub(in crate::server) media: Vec<Arc<[RawMedia]>>,
     /// Whether the tokenizer adds special tokens around texts.
     pub(in crate::server) adds_special_tokens: bool,
+    /// The token behind each prompt, which a model expects behind a pair.
+    pub(in crate::server) end_token: Option<TokenId>,
+}
+
+impl Inputs {
+    /// Returns prompts without media.
+    pub(in crate::server) fn of_texts(prompts: Vec<Prompt>, adds_special_tokens: bool) -> Self {
+        Self { prompts, media: Vec::new(), adds_special_tokens, end_token: None }
+    }
+
+    /// Returns conversations with the content of their images, videos and sounds.
+    ///
+    /// # Errors
+    /// 400 if the content of one is not allowed, or cannot be fetched.
+    pub(super) async fn load(
+        exchange: &Exchange,
+        chats: Vec<(ChatPrompt, MediaParts<'_>)>,
+        adds_special_tokens: bool,
+    ) -> Result<Self, ApiError> {
+        let (mut prompts, mut media) = (Vec::new(), Vec::new());
+        for (chat, parts) in chats {
+            prompts.push(Prompt::Chat(Arc::new(chat)));
+            media.push(parts.load(&exchange.state.media, &exchange.memory).await?);
+        }
+        Ok(Self { prompts, media, adds_special_tokens, end_token: None })
+    }
 }
 
 impl InputFields {
@@ -61,13 +93,13 @@ impl InputFields {
     }
 
     /// Returns the prompts. `batches` allows several conversations.
-    pub(super) fn inputs(
+    pub(super) async fn inputs(
         &self,
-        state: &AppState,
+        exchange: &Exchange,
         model: &str,
         batches: bool,
     ) -> Result<Inputs, ApiError> {
-        let special = self.add_special_tokens;
+        let (state, special) = (&exchange.state, self.add_special_tokens);
         let (value, place) = match (&self.messages, &self.input) {
             (Some(messages), _) => (messages, "body.messages"),
             (None, Some(input)) => (input, "body.input"),
@@ -79,7 +111,7 @@ impl InputFields {
         if !is_chat {
             let vocab_size = state.engine.model_info().vocab_size;
             let prompts = texts_or_tokens(value, vocab_size)?;
-            return Ok(Inputs { prompts, adds_special_tokens: special.unwrap_or(true) });
+            return Ok(Inputs::of_texts(prompts, special.unwrap_or(true)));
         }
         let list =
             list.ok_or_else(|| ApiError::validation(place, "Input should be a valid list"))?;
@@ -88,23 +120,23 @@ impl InputFields {
                            one message.";
             return Err(ApiError::bad_request(message));
         }
-        let chats = match list.iter().all(Value::is_array) {
+        let chats: Result<Vec<_>, ApiError> = match list.iter().all(Value::is_array) {
             true if batches => {
                 let conversations = list.iter().filter_map(Value::as_array);
                 conversations.map(|messages| self.chat(messages, state, model)).collect()
             }
             _ => self.chat(list, state, model).map(|chat| vec![chat]),
         };
-        let prompts = chats?.into_iter().map(|chat| Prompt::Chat(Arc::new(chat))).collect();
-        Ok(Inputs { prompts, adds_special_tokens: special.unwrap_or(false) })
+        Inputs::load(exchange, chats?, special.unwrap_or(false)).await
     }
 
-    fn chat(
+    /// Returns a conversation with its images, videos and sounds.
+    fn chat<'m>(
         &self,
         messages: &[Value],
         state: &AppState,
-        model: &str,
-    ) -> Result<ChatPrompt, ApiError> {
+        model: &'m str,
+    ) -> Result<(ChatPrompt, MediaParts<'m>), ApiError> {
         let add_generation_prompt = self.add_generation_prompt.unwrap_or(false);
         let continue_final_message = self.continue_final_message.unwrap_or(false);
         if add_generation_prompt && continue_final_message {
@@ -112,14 +144,17 @@ impl InputFields {
                 "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
             ));
         }
-        Ok(ChatPrompt {
-            messages: check_messages(messages, &mut state.text_parts(model))?,
+        let (processor, io) = (self.mm_processor_kwargs.as_ref(), self.media_io_kwargs.as_ref());
+        let mut media = state.media_parts(model).with_kwargs(media_kwargs(state, processor, io)?);
+        let chat = ChatPrompt {
+            messages: check_messages(messages, &mut media)?,
             add_generation_prompt,
             continue_final_message,
             chat_template: request_template(self.chat_template.as_ref(), state)?,
             chat_template_kwargs: template_kwargs(self.chat_template_kwargs.as_ref(), state)?,
             ..ChatPrompt::default()
-        })
+        };
+        Ok((chat, media))
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) fn join(
     inputs: Inputs,
     params: PoolingParams,
 ) -> Result<(Inputs, PoolingParams), ApiError> {
-    let Inputs { prompts, adds_special_tokens } = inputs;
+    let Inputs { prompts, adds_special_tokens, .. } = inputs;
     let (mut texts, mut tokens, mut chunk_ends) = (Vec::new(), Vec::<TokenId>::new(), Vec::new());
     for prompt in prompts {
         match prompt {
@@ -31,7 +31,7 @@ pub(super) fn join(
         true => Prompt::Tokens(tokens),
         false => Prompt::Chunks(texts.into()),
     };
-    let inputs = Inputs { prompts: vec![prompt], adds_special_tokens };
+    let inputs = Inputs::of_texts(vec![prompt], adds_special_tokens);
     Ok((inputs, PoolingParams { chunk_ends, in_pieces: false, ..params }))
 }
 
@@ -47,7 +47,7 @@ mod tests {
     use crate::api::{ChatPrompt, PoolingTask};
 
     fn joined(prompts: Vec<Prompt>) -> Option<(String, Vec<u32>)> {
-        let inputs = Inputs { prompts, adds_special_tokens: true };
+        let inputs = Inputs::of_texts(prompts, true);
         let params = PoolingParams::new(PoolingTask::Embed);
         let (inputs, params) = join(inputs, params).ok()?;
         Some((format!("{:?}", inputs.prompts), params.chunk_ends))

@@ -13,6 +13,7 @@ mod encoding;
 mod fields;
 mod input;
 mod invoke;
+mod items;
 mod late_chunking;
 mod pair_variables;
 mod pool;

@@ -33,7 +33,7 @@ pub(in crate::server) async fn pool(
     }
     let encoding = fields.encoding()?;
     let params = fields.params(state, &model, task)?;
-    let inputs = input.inputs(state, &model, true)?;
+    let inputs = input.inputs(&exchange, &model, true).await?;
     let Results { id, created, model, results, num_tokens, .. } =
         exchange.pool("/pooling", "pooling", &fields, inputs, params).await?;
     if encoding.is_binary() {

@@ -9,9 +9,9 @@ use utoipa::ToSchema;
 use super::{
     answer::{Ranked, RankedText, Ranking, ShortUsage},
     fields::PoolingFields,
+    items::{Item, items},
     pair_variables::PairVariables,
     run::Results,
-    score::texts,
     side_limits::SideLimits,
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct RerankFields {
-    query: Option<String>,
+    query: Option<Value>,
     documents: Option<Value>,
     top_n: Option<Int>,
     #[serde(rename = "return_documents", deserialize_with = "flag")]
@@ -42,8 +42,8 @@ pub(in crate::server) struct RerankFields {
 
 /// The body of `POST /rerank`.
 pub(in crate::server) struct RerankRequest {
-    query: String,
-    documents: Vec<String>,
+    query: Vec<Item>,
+    documents: Vec<Item>,
     /// Number of documents in the answer.
     top_n: usize,
     limits: SideLimits,
@@ -58,8 +58,12 @@ impl FromParts for RerankRequest {
         let required =
             |field: &str| ApiError::validation(&format!("body.{field}"), "Field required");
         let RerankFields { query, documents, top_n, .. } = rerank;
-        let query = query.ok_or_else(|| required("query"))?;
-        let documents = texts("documents", documents.ok_or_else(|| required("documents"))?)?;
+        let query = items("query", query.ok_or_else(|| required("query"))?)?;
+        let documents = items("documents", documents.ok_or_else(|| required("documents"))?)?;
+        if query.len() != 1 {
+            let message = "Input should be one query";
+            return Err(ApiError::validation("body.query", message));
+        }
         let Int(top_n) = top_n.unwrap_or(Int(0));
         let top_n = usize::try_from(top_n).map_err(|_| {
             let message = "Input should be greater than or equal to 0";
@@ -85,7 +89,7 @@ pub(in crate::server) async fn rerank(
 ) -> Result<Json<Ranking>, ApiError> {
     let RerankRequest { query, documents, top_n, limits, variables, fields } = request;
     let variables = variables.checked(&exchange.state)?;
-    let (queries, compared) = limits.cut(&exchange.state, vec![query], documents.clone()).await?;
+    let (queries, compared) = limits.cut(&exchange.state, query, documents.clone()).await?;
     let compared = exchange.compare("/rerank", &fields, queries, compared, &variables).await?;
     let (Results { id, model, num_tokens, .. }, scores) = compared;
     let results = with_texts(ranked(&scores, Some(top_n)), documents);
@@ -93,11 +97,15 @@ pub(in crate::server) async fn rerank(
     Ok(Json(Ranking { id, model, usage, results }))
 }
 
-/// Returns the documents of a ranking with their texts.
-fn with_texts(ranking: Vec<RankedDocument>, mut documents: Vec<String>) -> Vec<Ranked> {
+/// Returns the documents of a ranking with their texts, or with the parts of their contents.
+fn with_texts(ranking: Vec<RankedDocument>, documents: Vec<Item>) -> Vec<Ranked> {
+    let mut documents: Vec<Option<Item>> = documents.into_iter().map(Some).collect();
     let with_text = |RankedDocument { index, score }| {
-        let text = documents.get_mut(index).map(std::mem::take).unwrap_or_default();
-        let document = RankedText { text, multi_modal: None };
+        let document = match documents.get_mut(index).and_then(Option::take) {
+            Some(Item::Text(text)) => RankedText { text: Some(text), multi_modal: None },
+            Some(Item::Parts(parts)) => RankedText { text: None, multi_modal: Some(parts) },
+            None => RankedText { text: None, multi_modal: None },
+        };
         Ranked { index, document, relevance_score: score }
     };
     ranking.into_iter().map(with_text).collect()

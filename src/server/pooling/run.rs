@@ -18,6 +18,7 @@ use crate::{
         exchange::Exchange,
         generate::{handler::RequestNames, open_requests::Work, request_log::RequestLog},
         http::{draws::Draws, error::ApiError, request_id::response_id},
+        media::working_bytes,
         memory::choices_bytes,
         traces::{RequestSpan, TraceParent},
     },
@@ -63,9 +64,9 @@ impl Exchange {
     ) -> Result<Results, ApiError> {
         let model = fields.model(&self.state).await?;
         let adapter = self.state.adapter(Some(&model)).await?;
-        let Inputs { prompts, adds_special_tokens } = inputs;
         let template = fields.complete(RawRequest {
-            add_special_tokens: adds_special_tokens,
+            add_special_tokens: inputs.adds_special_tokens,
+            end_token: inputs.end_token,
             lora: adapter,
             ..RawRequest::pool(Prompt::Tokens(Vec::new()), params)
         })?;
@@ -76,7 +77,7 @@ impl Exchange {
         let parent = TraceParent::of(&self.headers);
         let of = std::slice::from_ref(&template);
         log.trace(RequestSpan::new(&self.state, parent, &id, &model, of));
-        let pooled = self.caller.deadline.meet(self.collect(&id, template, prompts)).await;
+        let pooled = self.caller.deadline.meet(self.collect(&id, template, inputs)).await;
         let pooled = pooled.and_then(|pooled| pooled).inspect_err(|_| log.end("failed"))?;
         let num_tokens = pooled.iter().map(|prompt| prompt.prompt_token_ids.len()).sum();
         log.pooled(num_tokens);
@@ -87,25 +88,29 @@ impl Exchange {
         Ok(Results { id, created: draws.created, model, results, prompts, num_tokens })
     }
 
-    /// Returns the results of all prompts, which differ from `template` by their prompt alone. The
-    /// names of the answer `id` abort them. Their memory is leased as they arrive.
+    /// Returns the results of all prompts, which differ from `template` by their prompt and media
+    /// alone. The names of the answer `id` abort them. Their memory is leased as they arrive.
     async fn collect(
         &self,
         id: &str,
         template: RawRequest,
-        prompts: Vec<Prompt>,
+        inputs: Inputs,
     ) -> Result<Vec<PooledPrompt>, ApiError> {
         let engine = &self.state.engine;
+        let Inputs { prompts, mut media, .. } = inputs;
         let num_open = prompts.len().min(engine.pooling_window());
         self.memory.grow(choices_bytes(&template).saturating_mul(num_open)).await?;
+        let decoded = media.iter().map(|items| working_bytes(&self.state, items)).collect();
+        self.memory.grow_for_media(sum_of_largest(decoded, num_open)).await?;
+        media.resize(prompts.len(), [].into());
         let aborted = CancellationToken::new();
         let RequestNames { abort, .. } = RequestNames::of(id);
         let names = abort.each_ref().map(String::as_str);
         let work = Work::Whole(aborted.clone());
         let _registration = self.state.open.enter(&names, self.caller.tenant, work);
         let mut pooled = Vec::with_capacity(prompts.len());
-        let request = |prompt| RawRequest { prompt, ..template.clone() };
-        let results = engine.pool_stream(prompts.into_iter().map(request));
+        let request = |(prompt, media)| RawRequest { prompt, media, ..template.clone() };
+        let results = engine.pool_stream(prompts.into_iter().zip(media).map(request));
         pin_mut!(results);
         while let Some(result) =
             aborted.run_until_cancelled(results.next()).await.ok_or(PoolError::Aborted)?
@@ -116,6 +121,12 @@ impl Exchange {
         }
         Ok(pooled)
     }
+}
+
+/// Returns the sum of the `count` largest numbers.
+fn sum_of_largest(mut numbers: Vec<usize>, count: usize) -> usize {
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers.into_iter().take(count).fold(0, usize::saturating_add)
 }
 
 /// Writes an answer of so many numbers.
@@ -140,5 +151,18 @@ impl From<PoolError> for ApiError {
             PoolError::Aborted => Self::unavailable(error.to_string(), ABORT_RETRY_AFTER),
             PoolError::Lengths => Self::bad_request(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_of_the_open_prompts_count() {
+        assert_eq!(sum_of_largest(vec![1, 5, 3, 4], 2), 9);
+        assert_eq!(sum_of_largest(vec![1, 5], 3), 6);
+        assert_eq!(sum_of_largest(vec![usize::MAX, 1], 2), usize::MAX);
+        assert_eq!(sum_of_largest(Vec::new(), 2), 0);
     }
 }

@@ -9,6 +9,7 @@ use super::{
     answer::{Score, Scores},
     fields::PoolingFields,
     input::Inputs,
+    items::{Item, items, sides},
     pair_variables::PairVariables,
     run::{Results, json},
     side_limits::SideLimits,
@@ -22,7 +23,7 @@ use crate::{
     },
 };
 
-/// The texts to compare. Either name of each side may be used.
+/// The texts to compare, or contents with images. Either name of each side may be used.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default)]
 pub(in crate::server) struct ScoreFields {
@@ -37,8 +38,8 @@ pub(in crate::server) struct ScoreFields {
 
 /// The body of `POST /score`.
 pub(in crate::server) struct ScoreRequest {
-    queries: Vec<String>,
-    documents: Vec<String>,
+    queries: Vec<Item>,
+    documents: Vec<Item>,
     limits: SideLimits,
     variables: PairVariables,
     fields: PoolingFields,
@@ -52,7 +53,7 @@ impl FromParts for ScoreRequest {
         let one = [("queries", queries), ("text_1", text_1), ("data_1", data_1)];
         let other =
             [("documents", documents), ("text_2", text_2), ("data_2", data_2), ("items", items)];
-        let (queries, documents) = (first_texts(one)?, first_texts(other)?);
+        let (queries, documents) = (first_items(one)?, first_items(other)?);
         Ok(Self { queries, documents, limits, variables, fields })
     }
 
@@ -62,34 +63,15 @@ impl FromParts for ScoreRequest {
     }
 }
 
-/// Returns the texts of the first field that is present.
-fn first_texts<const N: usize>(
+/// Returns the items of the first field that is present.
+fn first_items<const N: usize>(
     fields: [(&'static str, Option<Value>); N],
-) -> Result<Vec<String>, ApiError> {
+) -> Result<Vec<Item>, ApiError> {
     let missing = fields[0].0;
     let found = fields.into_iter().find_map(|(name, value)| Some((name, value?)));
     let (name, value) =
         found.ok_or_else(|| ApiError::validation(&format!("body.{missing}"), "Field required"))?;
-    texts(name, value)
-}
-
-/// Reads a text or a list of texts.
-pub(super) fn texts(name: &str, value: Value) -> Result<Vec<String>, ApiError> {
-    let wrong = || {
-        let message = "Input should be a valid string, or a list of strings";
-        ApiError::validation(&format!("body.{name}"), message)
-    };
-    match value {
-        Value::String(text) => Ok(vec![text]),
-        Value::Array(list) => {
-            let text = |value| match value {
-                Value::String(text) => Ok(text),
-                _ => Err(wrong()),
-            };
-            list.into_iter().map(text).collect()
-        }
-        _ => Err(wrong()),
-    }
+    items(name, value)
 }
 
 /// `POST /score`
@@ -110,14 +92,14 @@ pub(in crate::server) async fn score(
 }
 
 impl Exchange {
-    /// Compares texts. A text on one side alone is compared with each on the other side.
+    /// Compares texts, or contents with images. An item on one side alone is compared with each on the other side.
     /// `variables` are those of the template that writes a pair.
     pub(super) async fn compare(
         &self,
         route: &'static str,
         fields: &PoolingFields,
-        queries: Vec<String>,
-        documents: Vec<String>,
+        queries: Vec<Item>,
+        documents: Vec<Item>,
         variables: &Map<String, Value>,
     ) -> Result<(Results, Vec<f32>), ApiError> {
         if !variables.is_empty() {
@@ -126,11 +108,16 @@ impl Exchange {
             let num_pairs = queries.len().max(documents.len());
             self.memory.grow(bytes.saturating_mul(num_pairs)).await?;
         }
-        let (scoring, prompts) = self.state.engine.scoring(queries, documents, variables)?;
-        let task = self.state.engine.pooling_task().unwrap_or_default();
         let model = fields.model(&self.state).await?;
+        let queries = sides(self, "queries", queries, &model).await?;
+        let documents = sides(self, "documents", documents, &model).await?;
+        let (scoring, prompts) = self.state.engine.scoring_of(queries, documents, variables)?;
+        let task = self.state.engine.pooling_task().unwrap_or_default();
         let params = fields.params(&self.state, &model, task)?;
-        let inputs = Inputs { prompts, adds_special_tokens: scoring.adds_special_tokens() };
+        let (prompts, media) = prompts.into_iter().unzip();
+        let adds_special_tokens = scoring.adds_special_tokens();
+        let end_token = scoring.end_token();
+        let inputs = Inputs { prompts, media, adds_special_tokens, end_token };
         let results = self.pool(route, "score", fields, inputs, params).await?;
         let pairs = results.prompts.iter().zip(&results.results);
         let scores = scoring.scores(pairs.map(|(tokens, pooled)| (&**tokens, pooled)));

@@ -3,10 +3,14 @@
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::items::Item;
 use crate::server::{
     http::{error::ApiError, fields::Int},
     state::AppState,
 };
+
+const OF_QUERY: &str = "max_tokens_per_query";
+const OF_DOCUMENT: &str = "max_tokens_per_doc";
 
 /// The limits of each side, in tokens without special ones. 0 is none.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -18,16 +22,20 @@ pub(in crate::server) struct SideLimits {
 
 impl SideLimits {
     /// Returns the texts of both sides, each cut after its most tokens.
+    ///
+    /// # Errors
+    /// 400 for a limit that is not valid, or one of a side with images.
     pub(super) async fn cut(
         &self,
         state: &AppState,
-        queries: Vec<String>,
-        documents: Vec<String>,
-    ) -> Result<(Vec<String>, Vec<String>), ApiError> {
+        queries: Vec<Item>,
+        documents: Vec<Item>,
+    ) -> Result<(Vec<Item>, Vec<Item>), ApiError> {
         let most = state.engine.model_info().max_model_len;
-        let of_query = limit("max_tokens_per_query", self.max_tokens_per_query.as_ref(), most)?;
-        let of_document = limit("max_tokens_per_doc", self.max_tokens_per_doc.as_ref(), most)?;
-        Ok((cut(state, queries, of_query).await?, cut(state, documents, of_document).await?))
+        let of_query = limit(OF_QUERY, self.max_tokens_per_query.as_ref(), most)?;
+        let of_document = limit(OF_DOCUMENT, self.max_tokens_per_doc.as_ref(), most)?;
+        let queries = cut(state, OF_QUERY, queries, of_query).await?;
+        Ok((queries, cut(state, OF_DOCUMENT, documents, of_document).await?))
     }
 }
 
@@ -50,15 +58,25 @@ fn limit(
 
 async fn cut(
     state: &AppState,
-    texts: Vec<String>,
+    field: &str,
+    items: Vec<Item>,
     most_tokens: Option<usize>,
-) -> Result<Vec<String>, ApiError> {
-    let Some(most_tokens) = most_tokens else { return Ok(texts) };
+) -> Result<Vec<Item>, ApiError> {
+    let Some(most_tokens) = most_tokens else { return Ok(items) };
+    let texts = items.into_iter().map(|item| match item {
+        Item::Text(text) => Ok(text),
+        // A cut could leave a part of an image.
+        Item::Parts(_) => {
+            Err(ApiError::invalid(field, format!("{field} cuts texts, and a content has images")))
+        }
+    });
+    let texts = texts.collect::<Result<Vec<String>, ApiError>>()?;
     let bytes = texts.iter().map(String::len).sum();
     let cut = state.engine.text_jobs().work(bytes, move |codec| {
         texts.iter().map(|text| codec.first_tokens(text, most_tokens)).collect::<Result<_, _>>()
     });
-    Ok(cut.await??)
+    let cut: Vec<String> = cut.await??;
+    Ok(cut.into_iter().map(Item::Text).collect())
 }
 
 #[cfg(test)]

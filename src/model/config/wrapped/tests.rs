@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::super::file::fields;
 use super::super::{Mixer, ModelConfig, RopeScaling};
 use super::*;
+use crate::model::families::{self, Entry};
 use crate::weights::StoredDtype;
 
 fn read(config: Value) -> Result<ModelConfig, String> {
@@ -247,4 +248,24 @@ fn an_error_names_the_object() {
     config["is_encoder_decoder"] = json!(true);
     let error = read(config).unwrap_err();
     assert!(error.contains("`is_encoder_decoder` is true"), "{error}");
+}
+
+/// Published SigLIP models leave the sizes of their text tower out.
+#[test]
+fn towers_of_texts_have_the_defaults_of_their_classes() {
+    let of = |name: &str, model_type: &str, text: Value| {
+        let config = json!({ "architectures": [name], "model_type": model_type,
+            "text_config": text, "vision_config": {} });
+        let entry = Entry::Wrapper(families::wrapper_of(name).unwrap());
+        let config = ModelConfig::of_entry(&fields(config).into(), entry, None).unwrap();
+        let Mixer::Attention(attention) = &config.layers[0].mixer else { panic!() };
+        let sizes = [config.vocab_size, config.hidden_size, attention.num_heads];
+        (sizes, config.layers.len(), config.max_model_len, attention.is_causal)
+    };
+    let siglip = of("SiglipModel", "siglip", json!({ "model_type": "siglip_text_model" }));
+    assert_eq!(siglip, ([32_000, 768, 12], 12, 64, false));
+    let siglip = of("SiglipModel", "siglip", json!({ "vocab_size": 256_000 }));
+    assert_eq!(siglip, ([256_000, 768, 12], 12, 64, false));
+    let clip = of("CLIPModel", "clip", json!({ "hidden_size": 768, "num_attention_heads": 12 }));
+    assert_eq!(clip, ([49_408, 768, 12], 12, 77, true));
 }

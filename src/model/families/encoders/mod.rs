@@ -1,7 +1,6 @@
 //! The families of encoders, one file each, and their classes.
 
 mod bert;
-mod col_qwen2;
 mod distilbert;
 mod electra;
 mod ernie;
@@ -24,7 +23,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, llama, qwen2, qwen3,
+    bloom::slopes as alibi_slopes, llama, qwen3,
 };
 use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
@@ -51,7 +50,6 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         electra::CLASSES,
         ernie::CLASSES,
         xlm_roberta_xl::CLASSES,
-        col_qwen2::CLASSES,
         jina_5::CLASSES,
     ];
     all.into_iter().flatten().copied()
@@ -108,7 +106,7 @@ pub(in crate::model) fn of_fields(
 
 /// Returns whether the attention of a class is causal, unlike that of encoders.
 pub(in crate::model) fn is_causal(class: &EncoderClass) -> bool {
-    [&col_qwen2::FAMILY, &jina_5::FAMILY].contains(&class.family)
+    *class.family == jina_5::FAMILY
 }
 
 /// Returns the models of a class whose code is in no library. They are compared with the formulas
