@@ -1,5 +1,6 @@
 //! The list of architectures that are a language model with another head, or with none.
 
+use super::families::Entry;
 use super::pooling::{Origin, converted};
 
 /// The models of one architecture that pools.
@@ -16,16 +17,19 @@ pub struct SupportedPoolers {
 /// Returns the architectures of this crate that pool. Encoders are in the list of families.
 #[must_use]
 pub fn supported_poolers() -> Vec<SupportedPoolers> {
-    let entry =
-        |(architecture, family, origin): (String, &'static super::family::Family, Origin)| {
-            let results = match origin {
-                Origin::Classifier => "classes and scores",
-                Origin::TokenClassifier(_) => "classes of each token",
-                Origin::Reward(_) => "a reward of each token",
-                _ => "vectors",
-            };
-            SupportedPoolers { architecture, base: family.architecture, results }
+    let entry = |(architecture, entry, origin): (String, Entry, Origin)| {
+        let results = match origin {
+            Origin::Classifier => "classes and scores",
+            Origin::TokenClassifier(_) => "classes of each token",
+            Origin::Reward(_) => "a reward of each token",
+            _ => "vectors",
         };
+        let base = match entry {
+            Entry::Family(family) => family.architecture,
+            Entry::Wrapper(wrapper) => wrapper.architecture,
+        };
+        SupportedPoolers { architecture, base, results }
+    };
     let is_language_model = |(_, _, origin): &(_, _, Origin)| !matches!(origin, Origin::Encoder(_));
     converted().filter(is_language_model).map(entry).collect()
 }
@@ -46,6 +50,8 @@ mod tests {
         assert_eq!(of("Qwen3ForSequenceClassification"), classes);
         let of_tokens = Some(("GPT2LMHeadModel", "classes of each token"));
         assert_eq!(of("GPT2ForTokenClassification"), of_tokens);
+        let multimodal = Some(("Gemma3ForConditionalGeneration", "classes and scores"));
+        assert_eq!(of("Gemma3ForSequenceClassification"), multimodal);
         let rewards = Some(("InternLM2ForCausalLM", "a reward of each token"));
         assert_eq!(of("InternLM2ForRewardModel"), rewards);
         assert_eq!(of("Qwen3ForCausalLM"), None);

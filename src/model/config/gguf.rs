@@ -35,8 +35,9 @@ use super::file::Fields;
 use super::source::ConfigSource;
 use super::{ConfigError, GenerationConfig};
 use crate::gguf::GgufFile;
+use crate::model::families::{self, Entry};
 use crate::model::family::Family;
-use crate::model::{families, pooling};
+use crate::model::pooling;
 
 const ARCHITECTURE: &str = "general.architecture";
 
@@ -74,7 +75,11 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
 /// Returns the family of a class without an output layer.
 fn of_pooling(class: &str) -> Option<&'static Family> {
     let mut classes = pooling::converted();
-    classes.find(|(name, ..)| name == class).map(|(_, family, _)| family)
+    let (_, entry, _) = classes.find(|(name, ..)| name == class)?;
+    match entry {
+        Entry::Family(family) => Some(family),
+        Entry::Wrapper(_) => None,
+    }
 }
 
 /// Returns llama.cpp's names for the models of the class `class`.

@@ -42,7 +42,7 @@ pub(in crate::model) struct ClassifierPlan {
 /// The tensors of a classifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ClassifierWeights {
-    /// One layer without a bias.
+    /// One layer. HF's classes have no bias.
     Linear(&'static str),
     /// [`REWARD_LAYERS`], with biases.
     TwoLayers,
@@ -209,6 +209,12 @@ impl ClassifierPlan {
             }
             ClassifierWeights::Rows(_) | ClassifierWeights::Difference(_) => Vec::new(),
         }
+    }
+
+    /// Returns the name of a bias that is read if it is stored. As in vLLM, a classifier over the
+    /// last token may have one, for example that of Jamba.
+    pub(in crate::model) fn optional_bias(&self) -> Option<String> {
+        matches!(self.weights, ClassifierWeights::Linear(SCORE)).then(|| format!("{SCORE}.bias"))
     }
 
     /// Returns the calibration that the settings ask for, of logits divided by the temperature.
@@ -425,6 +431,15 @@ mod tests {
         let expected = expected.map(|(name, shape)| (name.to_owned(), shape));
         assert_eq!(plan.tensors(8, NormKind::Rms), expected);
         assert!(plan.is_by_token_alone());
+    }
+
+    #[test]
+    fn a_score_may_have_a_bias() {
+        let bias = |config: Value, origin| plan(config, origin).unwrap().optional_bias();
+        let of_texts = bias(json!({}), Origin::Classifier);
+        assert_eq!(of_texts.as_deref(), Some("score.bias"));
+        assert_eq!(bias(json!({}), Origin::TokenClassifier("score")), None);
+        assert_eq!(bias(json!({}), Origin::Reward(RewardHead::Value)), None);
     }
 
     #[test]

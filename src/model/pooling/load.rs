@@ -156,7 +156,11 @@ fn load_classifier(
         }
         ClassifierWeights::Linear(module) => {
             let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
-            vec![layer(weight, Vec::new())]
+            let bias = match plan.optional_bias().filter(|bias| loader.has(bias)) {
+                Some(bias) => loader.values(&bias, &[count])?,
+                None => Vec::new(),
+            };
+            vec![layer(weight, bias)]
         }
         ClassifierWeights::TwoLayers => {
             let mut layers = Vec::with_capacity(REWARD_LAYERS.len());
