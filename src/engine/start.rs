@@ -106,7 +106,7 @@ impl PoolerFacts {
         let classifier = pooler.classifier.as_ref();
         Self {
             classifies: classifier.is_some(),
-            pairs: classifier.map(|classifier| classifier.pairs).unwrap_or_default(),
+            pairs: classifier.map(|classifier| classifier.pairs.clone()).unwrap_or_default(),
             is_sparse: pooler.vocabulary.is_some(),
             labels: classifier.map(|classifier| classifier.labels.clone()).unwrap_or_default(),
             prompts: pooler.prompts.clone(),

@@ -158,6 +158,10 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         ("nemotron-embed", false),
         ("jina-bert-mean", false),
         ("gemma3-published", false),
+        ("roberta-score", true),
+        ("xlmr-score", false),
+        ("distilbert-class", true),
+        ("modernbert-class", false),
     ] {
         let golden = golden(name);
         let mut config = EngineConfig::new(files.join(format!("{name}.gguf")));
@@ -165,6 +169,11 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         let engine = engine_of(config, golden.task, Device::Cpu).await;
         let results = engine.pool(requests(&golden)).await.unwrap();
         check_rows(name, &golden, &results);
+        for Pair { text_1, text_2, score } in &golden.pairs {
+            let texts = [text_1, text_2].map(std::slice::from_ref);
+            let found = engine.score(texts[0], texts[1]).await.unwrap()[0];
+            assert!(is_close(found, *score), "{name}: {text_2}: {found} {score}");
+        }
         engine.shutdown().await;
     }
 }
@@ -227,6 +236,7 @@ encoders! {
     colbert: "colbert",
     roberta_mean: "roberta-mean",
     roberta_class: "roberta-class",
+    roberta_score: "roberta-score",
     xlmr_cls: "xlmr-cls",
     xlmr_score: "xlmr-score",
     camembert_tokens: "camembert-tokens",

@@ -626,6 +626,9 @@ def makers(maker):
         "roberta-class": lambda n: classes(
             n, "roberta", hf.RobertaForSequenceClassification, hf.RobertaConfig(**ROBERTA), 8, 3
         ),
+        "roberta-score": lambda n: classes(
+            n, "roberta", hf.RobertaForSequenceClassification, hf.RobertaConfig(**ROBERTA), 88, 1
+        ),
         "xlmr-cls": lambda n: vectors(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 9, "cls"),
         "xlmr-score": lambda n: classes(
             n, "xlmr", hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig(**ROBERTA), 10, 1

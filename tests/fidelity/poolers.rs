@@ -134,6 +134,29 @@ async fn check(name: &str) {
     chunked.shutdown().await;
 }
 
+/// The file has the rows of both answers, and the prompt of Qwen3-Reranker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reranker_in_a_gguf_file_takes_its_prompt() {
+    const NAME: &str = "qwen3-reranker";
+    let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted_encoders");
+    let text = std::fs::read(files.join(format!("{NAME}.golden.json"))).unwrap();
+    let golden: Golden = serde_json::from_slice(&text).unwrap();
+    let config = EngineConfig {
+        device: Device::Cpu,
+        dtype: Dtype::Float32,
+        kv_cache_memory_bytes: Some(16 << 20),
+        tokenizer: Some(folder(NAME)),
+        ..EngineConfig::new(files.join(format!("{NAME}.gguf")))
+    };
+    let engine = Engine::start(config).await.unwrap();
+    for Pair { text_1, text_2, score } in &golden.pairs {
+        let texts = [text_1, text_2].map(std::slice::from_ref);
+        let found = engine.score(texts[0], texts[1]).await.unwrap()[0];
+        assert!(is_close(found, *score), "{text_2}: {found} {score}");
+    }
+    engine.shutdown().await;
+}
+
 macro_rules! poolers {
     ($($test:ident: $folder:literal,)*) => {
         $(

@@ -31,7 +31,7 @@ use self::{
     pieces::{Join, Pieces},
     scoring::PairForm,
 };
-use super::Engine;
+use super::{Engine, PoolerFacts};
 use crate::model::pooling::PairInput;
 
 /// The result of one pooled prompt.
@@ -229,7 +229,10 @@ impl Engine {
         let pooler = self.loaded().pooler.as_ref();
         match pooler.filter(|pooler| pooler.classifies) {
             Some(_) if self.config().chat_template.is_some() => PairForm::Template,
-            Some(pooler) if pooler.pairs == PairInput::OneText => PairForm::Text,
+            Some(PoolerFacts { pairs: PairInput::OneText, .. }) => PairForm::Text,
+            Some(PoolerFacts { pairs: PairInput::Prompt(prompt), .. }) => {
+                PairForm::Prompt(prompt.clone())
+            }
             Some(pooler)
                 if pooler.pairs == PairInput::Conversation
                     && !self.loaded().chat_templates.is_empty() =>

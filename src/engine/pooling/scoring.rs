@@ -24,7 +24,7 @@ pub(crate) struct Scoring {
 }
 
 /// How a classifier takes a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum PairForm {
     /// Two texts, which the tokenizer joins.
     #[default]
@@ -35,6 +35,8 @@ pub(super) enum PairForm {
     Template,
     /// The same for the model's own template, which writes the special tokens, too.
     Conversation,
+    /// This text, with both in its places, and with the special tokens.
+    Prompt(String),
 }
 
 impl Scoring {
@@ -72,7 +74,7 @@ impl Scoring {
 
     /// Returns whether the tokenizer adds special tokens around the prompts.
     pub(crate) fn adds_special_tokens(&self) -> bool {
-        self.form != PairForm::Conversation
+        !matches!(self.form, PairForm::Conversation | PairForm::Prompt(_))
     }
 
     /// Returns the same pairs, of which these tokens of documents have no part in a comparison.
@@ -108,7 +110,7 @@ impl Scoring {
 
 impl PairForm {
     fn prompt(
-        self,
+        &self,
         query: &Arc<str>,
         document: &Arc<str>,
         variables: &Map<String, Value>,
@@ -116,6 +118,7 @@ impl PairForm {
         match self {
             Self::Pair => Prompt::Pair(Arc::clone(query), Arc::clone(document)),
             Self::Text => Prompt::Text(format!("{query}{document}")),
+            Self::Prompt(prompt) => Prompt::Text(filled(prompt, query, document)),
             Self::Template | Self::Conversation => {
                 let message = |role: &str, content: &str| json!({"role": role, "content": content});
                 let messages = vec![message("query", query), message("document", document)];
@@ -125,6 +128,13 @@ impl PairForm {
             }
         }
     }
+}
+
+/// Returns `prompt` with the texts of a pair in its places. A place within a text is one of the
+/// text.
+fn filled(prompt: &str, query: &str, document: &str) -> String {
+    let parts = prompt.split("{query}").map(|part| part.replace("{document}", document));
+    parts.collect::<Vec<_>>().join(query)
 }
 
 /// Returns the indices of scores, the best one first. Equal ones keep their order.
@@ -229,6 +239,18 @@ mod tests {
         assert!(matches!(&prompts[1], Prompt::Text(text) if text == "qb"), "{prompts:?}");
         let classes = [pooled(&[0.25], 1), pooled(&[0.5], 1)];
         assert_eq!(scoring.scores(classes.iter().map(|it| (none, it))), [0.25, 0.5]);
+    }
+
+    #[test]
+    fn a_pair_fills_the_places_of_a_prompt() {
+        let text = filled("<q>{query}<d>{document}<e>{query}", "{document}?", "{query}!");
+        assert_eq!(text, "<q>{document}?<d>{query}!<e>{document}?");
+        let (queries, documents) = (texts(&["q"]), texts(&["d"]));
+        let form = PairForm::Prompt("{query} {document}".to_owned());
+        let made = Scoring::new(PoolingTask::Classify, form, queries, documents, &Map::new());
+        let (scoring, prompts) = made.unwrap();
+        assert!(matches!(&prompts[0], Prompt::Text(text) if text == "q d"), "{prompts:?}");
+        assert!(!scoring.adds_special_tokens());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod architecture;
 mod architectures;
+mod classifiers;
 mod encoders;
 mod factors;
 mod gemmas;
@@ -65,6 +66,7 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
         metadata.rope(family)?;
     }
     metadata.own_keys()?;
+    metadata.classes()?;
     unknown::refuse(&metadata)?;
     metadata.tokens()?;
     let Metadata { object, origins, .. } = metadata;
@@ -109,6 +111,9 @@ fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {
 
 /// Returns the entry of `architectures` that config.json would have.
 fn class(metadata: &mut Metadata<'_>) -> Result<&'static str, ConfigError> {
+    if let Some(class) = metadata.classifier()? {
+        return Ok(class);
+    }
     for Variant { key, least, tensor, class } in metadata.architecture.variants {
         let key = metadata.key(key);
         let has = |end: &str| metadata.file.tensors().any(|(name, _)| name.ends_with(end));

@@ -32,7 +32,7 @@ pub struct Classifier {
 }
 
 /// How a classifier takes a pair of texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PairInput {
     /// The tokenizer joins them.
     #[default]
@@ -42,6 +42,9 @@ pub enum PairInput {
     OneText,
     /// They are the messages `query` and `document` of the model's chat template, if it has one.
     Conversation,
+    /// They are in the places `{query}` and `{document}` of this text, which has its special tokens
+    /// (llama.cpp's template `rerank`).
+    Prompt(String),
 }
 
 /// Platt scaling: logits become `(logit - mean) / sigma`.

@@ -9,6 +9,7 @@ use super::{
     Shortcut, Stage, VocabularyHead,
     classifier_plan::{ClassifierWeights, REWARD_LAYERS},
     encoder_plan::LayerPlan,
+    gguf_modules,
     plan::refused,
 };
 use crate::model::{ModelConfig, ModelError, WeightLoader, config::LogitsConfig, layers::MaskedLm};
@@ -146,7 +147,7 @@ fn load_classifier(
     let layers = match &plan.weights {
         ClassifierWeights::Encoder { layers, module, has_bias } => {
             let mut layers = head_layers(layers, model, loader)?;
-            let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
+            let weight = matrix(loader, module, [count, inputs])?;
             let bias = match has_bias {
                 true => loader.values(&format!("{module}.bias"), &[count])?,
                 false => Vec::new(),
@@ -176,7 +177,12 @@ fn load_classifier(
         ClassifierWeights::Difference(ids) => {
             let rows = output_rows(model, loader, ids)?;
             let (no, yes) = rows.split_at(inputs);
-            vec![layer(yes.iter().zip(no).map(|(yes, no)| yes - no).collect(), Vec::new())]
+            vec![layer(difference(yes, no), Vec::new())]
+        }
+        ClassifierWeights::StoredDifference => {
+            let rows = matrix(loader, gguf_modules::OUTPUT, [2, inputs])?;
+            let (yes, no) = rows.split_at(inputs);
+            vec![layer(difference(yes, no), Vec::new())]
         }
     };
     Ok(Classifier {
@@ -186,6 +192,23 @@ fn load_classifier(
         labels: plan.labels,
         pairs: plan.pairs,
     })
+}
+
+/// Returns the matrix of a module. That of a GGUF file may be quantized.
+fn matrix(
+    loader: &mut WeightLoader<'_>,
+    module: &str,
+    shape: [usize; 2],
+) -> Result<Vec<f32>, ModelError> {
+    match loader.is_gguf() {
+        false => loader.values(&format!("{module}.weight"), &shape),
+        true => Ok(loader.matrix(module, shape)?.values(WeightDtype::F32).view().to_f32()),
+    }
+}
+
+/// Returns the row of the answer yes less that of no.
+fn difference(yes: &[f32], no: &[f32]) -> Vec<f32> {
+    yes.iter().zip(no).map(|(yes, no)| yes - no).collect()
 }
 
 /// Refuses scores by tokens of a model whose logits are more than a product with the output layer.
@@ -232,7 +255,7 @@ fn head_layers(
     for plan in plans {
         match *plan {
             LayerPlan::Dense { module, has_bias, activation } => {
-                let weight = loader.values(&format!("{module}.weight"), &[size, size])?;
+                let weight = matrix(loader, module, [size, size])?;
                 let bias = bias(loader, module, has_bias)?;
                 layers.push(Dense { activation, ..plain_layer(weight, bias, size) });
             }
