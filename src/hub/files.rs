@@ -51,6 +51,8 @@ pub(super) const MODULES: &str = module_list::FILE;
 const SINGLE: &str = "model.safetensors";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER: &str = "adapter_model.safetensors";
+/// The layers of tokens of BGE-M3, beside the checkpoint.
+const OF_TOKENS: &[&str] = &["colbert_linear.pt", "sparse_linear.pt"];
 /// Ends of files with weights that this program does not read.
 const OTHER_WEIGHTS: &[&str] = &[".bin", ".pth", ".pt", ".onnx", ".h5", ".msgpack", ".safetensors"];
 
@@ -208,6 +210,8 @@ pub(crate) fn large(
             };
             files.extend(in_folders.cloned());
             files.extend(task_adapters(listing));
+            let is_of_tokens = |file: &&String| OF_TOKENS.contains(&file.as_str());
+            files.extend(listing.iter().filter(is_of_tokens).cloned());
             Ok(files)
         }
     }

@@ -115,6 +115,15 @@ fn modules_of_sentence_transformers() {
 }
 
 #[test]
+fn layers_of_tokens_are_beside_the_checkpoint() {
+    // BAAI/bge-m3, with weights that are read.
+    let files = "colbert_linear.pt config.json imgs/bkai.jpg model.safetensors onnx/model.onnx \
+                 pytorch_model.bin sparse_linear.pt tokenizer.json";
+    let (_, large) = needed(files, None, None);
+    assert_eq!(large, listing("model.safetensors colbert_linear.pt sparse_linear.pt"));
+}
+
+#[test]
 fn a_table_of_sentence_transformers_needs_no_config() {
     // sentence-transformers/static-retrieval-mrl-en-v1
     let modules = r#"[{"path": "0_StaticEmbedding", "type": "a.StaticEmbedding"}]"#;

@@ -35,6 +35,9 @@ pub(crate) enum EncoderHead {
         /// Whether it has a bias. Classes with one divide each vector by its length themselves.
         has_bias: bool,
     },
+    /// A vector of the text, and a vector and a weight of each token (BGE-M3). The layers of tokens
+    /// are in files beside the checkpoint.
+    Threefold,
 }
 
 /// The layers from hidden states to classes.

@@ -178,6 +178,25 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
     }
 }
 
+/// vLLM's users choose its class by a setting. The published config has that of XLM-RoBERTa.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bge_m3_has_vectors_and_weights_of_tokens() {
+    const NAME: &str = "bge-m3";
+    let overrides = r#"{"architectures": ["BgeM3EmbeddingModel"]}"#;
+    for task in ["token_embed", "token_classify"] {
+        let text = std::fs::read(folder(NAME).join(format!("{task}.json"))).unwrap();
+        let golden: Golden = serde_json::from_slice(&text).unwrap();
+        let mut config = EngineConfig::new(folder(NAME));
+        config.hf_overrides = Some(serde_json::from_str(overrides).unwrap());
+        let engine = engine_of(config, golden.task, Device::Cpu).await;
+        let results = engine.pool(requests(&golden)).await.unwrap();
+        check_rows(NAME, &golden, &results);
+        let whole = self::golden(NAME);
+        check_rows(NAME, &whole, &engine.pool(requests(&whole)).await.unwrap());
+        engine.shutdown().await;
+    }
+}
+
 /// `llama-quantize` writes a table of one row with one side (`ggml_n_dims` of ggml).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_only_type_of_an_encoder_in_a_gguf_file_may_be_a_vector() {
@@ -239,6 +258,7 @@ encoders! {
     roberta_score: "roberta-score",
     xlmr_cls: "xlmr-cls",
     xlmr_score: "xlmr-score",
+    bge_m3: "bge-m3",
     camembert_tokens: "camembert-tokens",
     distilbert_mean: "distilbert-mean",
     distilbert_class: "distilbert-class",

@@ -308,6 +308,38 @@ class Maker:
         ]
         self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
 
+    def threefold(self, name, tokenizer, config, seed):
+        """BGE-M3: a vector of the text, and by `FlagEmbedding`'s formulas a vector and a weight of
+        each token. Their layers are files of torch.save, as in the published folder."""
+        self.vectors(name, tokenizer, config, seed, "cls")
+        folder = OUT / name
+        model = hf.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+        colbert = randomize(torch.nn.Linear(48, 24), seed + 1)
+        sparse = randomize(torch.nn.Linear(48, 1), seed + 2)
+        # Some weights are below 0.
+        sparse.bias.data -= 0.75
+        torch.save(colbert.half().state_dict(), folder / "colbert_linear.pt")
+        torch.save(sparse.state_dict(), folder / "sparse_linear.pt")
+
+        class Both(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model, self.colbert, self.sparse = model, colbert.float(), sparse.float()
+
+        def compute(both):
+            results = []
+            for text in TEXTS:
+                states = both.model(**self.inputs(tokenizer, both.model, text)).last_hidden_state[0]
+                vectors = torch.nn.functional.normalize(both.colbert(states[1:]), dim=-1)
+                results += [vectors, torch.relu(both.sparse(states[1:-1]))]
+            return results
+
+        with torch.no_grad():
+            rows = checked(compute, Both())
+        for task, part in [("token_embed", rows[::2]), ("token_classify", rows[1::2])]:
+            texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, part)]
+            (folder / f"{task}.json").write_text(json.dumps(dict(task=task, texts=texts)) + "\n")
+
     def static(self, name, seed, of_model2vec):
         """A table of tokens in the form of the published folders of sentence-transformers, or of
         Model2Vec with rows that tokens share, and with factors."""
@@ -630,6 +662,7 @@ def makers(maker):
             n, "roberta", hf.RobertaForSequenceClassification, hf.RobertaConfig(**ROBERTA), 88, 1
         ),
         "xlmr-cls": lambda n: vectors(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 9, "cls"),
+        "bge-m3": lambda n: maker.threefold(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 89),
         "xlmr-score": lambda n: classes(
             n, "xlmr", hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig(**ROBERTA), 10, 1
         ),

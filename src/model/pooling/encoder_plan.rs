@@ -47,7 +47,11 @@ impl EncoderHead {
     pub(super) fn class_head(self) -> Option<ClassHead> {
         match self {
             Self::Sequence(head) | Self::Tokens(head) => Some(head),
-            Self::Vectors | Self::Pooled(_) | Self::MaskedLm(_) | Self::TokenVectors { .. } => None,
+            Self::Vectors
+            | Self::Pooled(_)
+            | Self::MaskedLm(_)
+            | Self::TokenVectors { .. }
+            | Self::Threefold => None,
         }
     }
 }

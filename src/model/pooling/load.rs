@@ -92,7 +92,12 @@ fn assemble(
     let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
     let (activation, encoder) = (plan.activation(), plan.encoder);
     let Heads { classifier, vocabulary, projection } = heads;
-    let PoolerPlan { config, files, matryoshka, skipped_tokens, .. } = plan;
+    let PoolerPlan { config, files, matryoshka, skipped_tokens, token_heads, .. } = plan;
+    let fits = |layer: &Dense| layer.inputs == hidden_size;
+    if token_heads.as_ref().is_some_and(|it| !fits(&it.vectors) || !fits(&it.weights)) {
+        let why = "a layer of its files does not take hidden states of the model";
+        return Err(refused("architectures", "BgeM3EmbeddingModel", why));
+    }
     let stages: Vec<Stage> = projection.into_iter().chain(files.stages).collect();
     let mut width = hidden_size * sequence.count();
     for stage in &stages {
@@ -133,6 +138,7 @@ fn assemble(
         prompts: files.prompts,
         excludes_prompt: files.excludes_prompt,
         skipped_tokens,
+        token_heads,
     })
 }
 

@@ -19,6 +19,7 @@ mod plan;
 mod pooler;
 mod poolings;
 mod stage;
+mod token_heads;
 mod tokens;
 mod vocabulary;
 
@@ -36,5 +37,6 @@ pub use self::{
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
     poolings::{Pooling, Poolings},
     stage::{Shortcut, Stage},
+    token_heads::TokenHeads,
     vocabulary::{VocabularyHead, WeightPooling},
 };

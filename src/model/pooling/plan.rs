@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{
-    ClassifierPlan, LayerWeights, Matryoshka, Poolings, SentenceTransformers,
+    ClassifierPlan, LayerWeights, Matryoshka, Poolings, SentenceTransformers, TokenHeads,
     encoder_plan::{EncoderPlan, HeadFields},
     gguf_modules::{self, StoredDense},
     tokens::Vocabulary,
@@ -92,6 +92,8 @@ pub(in crate::model) struct PoolerPlan {
     pub(in crate::model) matryoshka: Matryoshka,
     /// The tokens of documents that a comparison leaves out.
     pub(in crate::model) skipped_tokens: Vec<u32>,
+    /// The layers of tokens beside the vector of a text.
+    pub(in crate::model) token_heads: Option<TokenHeads>,
 }
 
 impl HeadPlan {
@@ -165,7 +167,8 @@ impl PoolerPlan {
         let classifies = classifier.is_some();
         let pooler = options.pooler.clone().unwrap_or_default();
         let is_class = |task| matches!(task, PoolerTask::Classify | PoolerTask::TokenClassify);
-        if pooler.task.is_some_and(|task| is_class(task) != classifies) {
+        let is_threefold = origin == Origin::Encoder(EncoderHead::Threefold);
+        if pooler.task.is_some_and(|task| is_class(task) != classifies) && !is_threefold {
             let why = match classifies {
                 true => "the model classifies",
                 false => "the model has no classifier",
@@ -223,6 +226,7 @@ impl PoolerPlan {
                 words.iter().filter_map(|word| vocabulary.find(word)).collect()
             }
         };
+        let token_heads = is_threefold.then(|| TokenHeads::read(fields)).transpose()?;
         let dense = StoredDense::of_file(fields.folder, config);
         let config = pooler;
         let this = Self {
@@ -234,6 +238,7 @@ impl PoolerPlan {
             encoder,
             matryoshka,
             skipped_tokens,
+            token_heads,
         };
         match this.config.task {
             Some(task) if !this.heads().contains(&task) => {
@@ -276,6 +281,9 @@ impl PoolerPlan {
         let projects_tokens = self.encoder.is_some_and(|plan| plan.projection.is_some())
             || self.files.pooling.is_none() && !self.files.stages.is_empty();
         let joins = self.sequence().count() > 1;
+        if self.token_heads.is_some() {
+            return &[PoolerTask::Embed, PoolerTask::TokenEmbed, PoolerTask::TokenClassify];
+        }
         match &self.classifier {
             Some(plan) if plan.is_by_token_alone() => &[PoolerTask::TokenClassify],
             Some(_) => &[PoolerTask::Classify, PoolerTask::TokenClassify],

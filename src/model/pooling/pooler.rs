@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Classifier, Folded, Pooling, Poolings, Stage, VocabularyHead};
+use super::{Classifier, Dense, Folded, Pooling, Poolings, Stage, TokenHeads, VocabularyHead};
 use crate::config::{PoolerTask, TokenPooling};
 
 /// The head that turns hidden states into vectors or classes.
@@ -50,6 +50,8 @@ pub struct Pooler {
     pub excludes_prompt: bool,
     /// The tokens of documents that a comparison of vectors of tokens leaves out.
     pub skipped_tokens: Vec<u32>,
+    /// The layers of results by token, of a model that has them beside the vector of a text.
+    pub token_heads: Option<TokenHeads>,
 }
 
 /// The sizes to which a model was trained to cut its vectors.
@@ -155,6 +157,9 @@ impl Pooler {
         let classes = self.classifier.as_ref().map_or(0, Classifier::num_classes);
         if self.is_step(task) && !self.returned_token_ids.is_empty() {
             return self.returned_token_ids.len();
+        }
+        if let Some(layer) = self.token_layer(task) {
+            return layer.outputs();
         }
         match task {
             PoolerTask::Classify | PoolerTask::TokenClassify => classes,
@@ -275,7 +280,13 @@ impl Pooler {
     /// Returns whether a token has a row in the result.
     fn keeps(&self, request: &PoolerRequest<'_>, position: usize) -> bool {
         let is_tagged = |tag: u32| request.prompt.get(position) == Some(&tag);
-        !self.is_step(request.task) || self.step_tag_id.is_none_or(is_tagged)
+        let is_kept = !self.is_step(request.task) || self.step_tag_id.is_none_or(is_tagged);
+        is_kept && self.token_heads.as_ref().is_none_or(|heads| heads.keeps(request, position))
+    }
+
+    /// Returns the layer of a task's results by token.
+    fn token_layer(&self, task: PoolerTask) -> Option<&Dense> {
+        self.token_heads.as_ref()?.layer(task)
     }
 
     fn is_step(&self, task: PoolerTask) -> bool {
@@ -303,6 +314,17 @@ impl Pooler {
 
     /// Returns the result of one hidden state.
     fn row(&self, request: &PoolerRequest<'_>, hidden: &[f32]) -> Result<Vec<f32>, PoolerError> {
+        if let Some(layer) = self.token_layer(request.task) {
+            let mut values = layer.forward(hidden);
+            match request.task {
+                PoolerTask::TokenClassify if request.activation => {
+                    values.iter_mut().for_each(|weight| *weight = weight.max(0.0));
+                }
+                PoolerTask::TokenClassify => {}
+                _ => self.finish_vector(request, &mut values),
+            }
+            return Ok(values);
+        }
         let classifier = match request.task {
             PoolerTask::Embed | PoolerTask::TokenEmbed => None,
             PoolerTask::Classify | PoolerTask::TokenClassify => Some(self.classifier_of(request)?),
