@@ -49,6 +49,8 @@ const CONFIG: &str = "config.json";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const MODULES: &str = module_list::FILE;
 const SINGLE: &str = "model.safetensors";
+/// The weights of a module in older folders of sentence-transformers.
+const OF_TORCH: &str = "pytorch_model.bin";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER: &str = "adapter_model.safetensors";
 /// The layers of tokens of BGE-M3, beside the checkpoint.
@@ -201,7 +203,7 @@ pub(crate) fn large(
         Want::Model { weights: true, .. } => {
             let folders = modules.map_or_else(|| Ok(Vec::new()), module_folders)?;
             let in_folders = listing.iter().filter(|file| {
-                folders.iter().any(|folder| is_of_module(file, folder)) && is_path(file)
+                folders.iter().any(|folder| is_of_module(file, folder, listing)) && is_path(file)
             });
             let modules = modules.and_then(module_list::parse).unwrap_or_default();
             let mut files = match module_list::table_path(&modules) {
@@ -315,11 +317,13 @@ fn task_adapters(listing: &[String]) -> impl Iterator<Item = String> {
 }
 
 /// Returns whether `file` is read with the module in `folder`.
-fn is_of_module(file: &str, folder: &str) -> bool {
+fn is_of_module(file: &str, folder: &str, listing: &[String]) -> bool {
     let Some(name) = file.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else {
         return false;
     };
-    !name.contains('/') && (name.ends_with(".json") || name == SINGLE)
+    let has_single = || listing.contains(&format!("{folder}/{SINGLE}"));
+    let is_weights = name == SINGLE || name == OF_TORCH && !has_single();
+    !name.contains('/') && (name.ends_with(".json") || is_weights)
 }
 
 fn gguf_files(listing: &[String]) -> Vec<String> {

@@ -93,7 +93,7 @@ fn assemble(
     let (activation, encoder) = (plan.activation(), plan.encoder);
     let Heads { classifier, vocabulary, projection } = heads;
     let PoolerPlan { config, files, matryoshka, skipped_tokens, token_heads, .. } = plan;
-    let fits = |layer: &Dense| layer.inputs == hidden_size;
+    let fits = |layer: &Dense| layer.inputs == hidden_size && layer.outputs() > 0;
     if token_heads.as_ref().is_some_and(|it| !fits(&it.vectors) || !fits(&it.weights)) {
         let why = "a layer of its files does not take hidden states of the model";
         return Err(refused("architectures", "BgeM3EmbeddingModel", why));

@@ -14,6 +14,7 @@ mod encoder_plan;
 mod gguf_modules;
 mod load;
 mod module_files;
+mod module_weights;
 mod modules;
 mod plan;
 mod pooler;

@@ -5,19 +5,14 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Dense, DenseActivation, PoolerRequest, encoder_plan::HeadFields};
-use crate::{
-    config::PoolerTask,
-    model::ModelError,
-    model_files::{self, ModelFileError},
-    torch_file::{self, Elements, FileTensor},
-    weights::WeightsError,
+use super::{
+    Dense, DenseActivation, PoolerRequest, encoder_plan::HeadFields, module_weights::TorchFile,
 };
+use crate::{config::PoolerTask, model::ModelError, weights::WeightsError};
 
 /// The files in a model's folder.
 const VECTORS: &str = "colbert_linear.pt";
 const WEIGHTS: &str = "sparse_linear.pt";
-const FORMAT: &str = "file of torch.save";
 
 /// A layer for the vectors of tokens, and one for their weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,32 +67,15 @@ impl TokenHeads {
 
 /// Reads a linear layer: a matrix `[outputs, inputs]` and its bias.
 fn layer(path: &Path) -> Result<Dense, WeightsError> {
-    let file = model_files::read(path).map_err(ModelFileError::read(path))?;
-    let invalid = |reason: String| ModelFileError::invalid(path, FORMAT)(reason);
-    let tensors = torch_file::tensors(&file).map_err(invalid)?;
-    let missing = |name: &str, expected: &[usize]| WeightsError::MissingTensor {
-        path: path.to_owned(),
-        tensor: name.to_owned(),
-        expected: expected.to_vec(),
+    const WEIGHT: &str = "weight";
+    let file = TorchFile::read(path)?;
+    let &[outputs, inputs] = file.shape(WEIGHT).unwrap_or_default() else {
+        let (path, tensor) = (path.to_owned(), WEIGHT.to_owned());
+        let reason = "absent, or no matrix".to_owned();
+        return Err(WeightsError::Value { path, tensor, reason });
     };
-    let weight = tensors.get("weight").ok_or_else(|| missing("weight", &[]))?;
-    let [outputs, inputs] = weight.shape[..] else {
-        return Err(invalid("its tensor `weight` is not a matrix".to_owned()).into());
-    };
-    if outputs == 0 || inputs == 0 {
-        return Err(invalid("its tensor `weight` is empty".to_owned()).into());
-    }
-    let bias = tensors.get("bias").ok_or_else(|| missing("bias", &[outputs]))?;
-    if bias.shape != [outputs] {
-        let shape = &bias.shape;
-        let reason = format!("its tensor `bias` has shape {shape:?}, expected [{outputs}]");
-        return Err(invalid(reason).into());
-    }
-    let values = |tensor: &FileTensor| match &tensor.elements {
-        Elements::Floats(values) => Ok(values.clone()),
-        Elements::Ints(_) => Err(invalid("a tensor of it has integers".to_owned())),
-    };
-    let (weight, bias) = (values(weight)?, values(bias)?);
+    let weight = file.values(WEIGHT, &[outputs, inputs])?;
+    let bias = file.values("bias", &[outputs])?;
     Ok(Dense { weight, bias, inputs, activation: DenseActivation::Identity, norm: None })
 }
 
@@ -148,6 +126,6 @@ mod tests {
         assert_eq!((read.inputs, read.forward(&[1.0, 0.0, 1.0])), (3, vec![2.5, 6.5]));
         std::fs::write(&path, "no archive").unwrap();
         let broken = layer(&path).unwrap_err().to_string();
-        assert!(broken.contains(FORMAT), "{broken}");
+        assert!(broken.contains("torch.save"), "{broken}");
     }
 }
