@@ -35,6 +35,14 @@ pub(crate) enum EncoderHead {
         /// Whether it has a bias. Classes with one divide each vector by its length themselves.
         has_bias: bool,
     },
+    /// A projection of each hidden state without a bias: a matrix whose rows decide the width. Texts
+    /// and tokens have vectors.
+    Projected {
+        /// Its module.
+        module: &'static str,
+        /// The field that names the pooling.
+        pooling: PoolingField,
+    },
     /// A vector of the text, and a vector and a weight of each token (BGE-M3). The layers of tokens
     /// are in files beside the checkpoint.
     Threefold,

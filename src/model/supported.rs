@@ -79,6 +79,7 @@ impl SupportedModels {
             EncoderHead::TokenVectors { .. } => {
                 "text only: a vector for each token, causal attention"
             }
+            EncoderHead::Projected { .. } => "encoder: vectors, behind a layer",
             EncoderHead::Threefold => "encoder: vectors, and vectors and weights of tokens",
         };
         let Family { model_type, models, .. } = *family;

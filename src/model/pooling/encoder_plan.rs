@@ -40,6 +40,8 @@ pub(in crate::model) struct EncoderPlan {
     pub(super) vocabulary: Option<MaskedLmPlan>,
     /// The module of the projection of each token, and whether it has a bias.
     pub(super) projection: Option<(&'static str, bool)>,
+    /// Whether texts have no vector behind the projection.
+    pub(super) projects_tokens_alone: bool,
 }
 
 impl EncoderHead {
@@ -51,6 +53,7 @@ impl EncoderHead {
             | Self::Pooled(_)
             | Self::MaskedLm(_)
             | Self::TokenVectors { .. }
+            | Self::Projected { .. }
             | Self::Threefold => None,
         }
     }
@@ -70,14 +73,18 @@ impl EncoderPlan {
         };
         let projection = match head {
             EncoderHead::TokenVectors { module, has_bias } => Some((module, has_bias)),
+            EncoderHead::Projected { module, .. } => Some((module, false)),
             _ => None,
         };
         let field = match head {
-            EncoderHead::Pooled(field) => Some(field),
+            EncoderHead::Pooled(field) | EncoderHead::Projected { pooling: field, .. } => {
+                Some(field)
+            }
             head => head.class_head().map_or(Some(VECTORS_POOLING), |head| head.pooling),
         };
         let (sequence, pools_classes) = fields.pooling(field)?;
-        Ok(Self { sequence, pools_classes, vocabulary, projection })
+        let projects_tokens_alone = matches!(head, EncoderHead::TokenVectors { .. });
+        Ok(Self { sequence, pools_classes, vocabulary, projection, projects_tokens_alone })
     }
 
     /// Returns the tensors of the head of a masked language model, with their shapes: of hidden

@@ -278,7 +278,7 @@ impl PoolerPlan {
     fn heads(&self) -> &'static [PoolerTask] {
         let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
         // A projection without a pooling before it is one of tokens.
-        let projects_tokens = self.encoder.is_some_and(|plan| plan.projection.is_some())
+        let projects_tokens = self.encoder.is_some_and(|plan| plan.projects_tokens_alone)
             || self.files.pooling.is_none() && !self.files.stages.is_empty();
         let joins = self.sequence().count() > 1;
         if self.token_heads.is_some() {

@@ -14,8 +14,10 @@ mod llama_bidirec;
 mod modernbert;
 mod mpnet;
 mod nomic_bert;
+mod privacy_filter;
 mod roberta;
 mod t5;
+mod voyage;
 mod xlm_flash;
 mod xlm_roberta_xl;
 
@@ -24,7 +26,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, llama, qwen2, qwen3,
+    bloom::slopes as alibi_slopes, gpt_oss, llama, qwen2, qwen3,
 };
 use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
@@ -53,6 +55,8 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         xlm_roberta_xl::CLASSES,
         col_qwen2::CLASSES,
         jina_5::CLASSES,
+        voyage::CLASSES,
+        privacy_filter::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
