@@ -98,6 +98,9 @@ pub struct PoolerFacts {
     /// `truncate_dim`.
     #[serde(default)]
     pub cut_of_joined: Option<u32>,
+    /// Whether a prompt has a query and all its documents.
+    #[serde(default)]
+    pub ranks_lists: bool,
 }
 
 impl PoolerFacts {
@@ -113,6 +116,7 @@ impl PoolerFacts {
             excludes_prompt: pooler.excludes_prompt,
             skipped_tokens: pooler.skipped_tokens.clone(),
             cut_of_joined: executor::cut_of_joined(pooler),
+            ranks_lists: pooler.ranking.is_some(),
         }
     }
 }

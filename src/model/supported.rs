@@ -80,6 +80,7 @@ impl SupportedModels {
                 "text only: a vector for each token, causal attention"
             }
             EncoderHead::Projected { .. } => "encoder: vectors, behind a layer",
+            EncoderHead::Listwise { .. } => "ranks documents in one prompt, causal attention",
             EncoderHead::Threefold => "encoder: vectors, and vectors and weights of tokens",
         };
         let Family { model_type, models, .. } = *family;

@@ -100,6 +100,19 @@ GEMMA3 = dict(
 )
 
 
+RANKING = (
+    "<|im_start|>system\n"
+    "You are a search relevance expert who can determine a ranking of the passages based on how "
+    "relevant they are to the query. If the query is a question, how relevant a passage is depends "
+    "on how well it answers the question. If not, try to analyze the intent of the query and assess "
+    "how well each passage satisfies the intent. If an instruction is provided, you should follow "
+    "the instruction when determining the ranking.<|im_end|>\n<|im_start|>user\n"
+    "I will provide you with {count} passages, each indicated by a numerical identifier. Rank the "
+    "passages based on their relevance to query: {query}\n{passages}<query>\n{query}{token}\n"
+    "</query><|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+
+
 class CohereForSequenceClassification(GenericForSequenceClassification, CoherePreTrainedModel):
     """The class that vLLM makes of a family for which HF has none."""
 
@@ -406,6 +419,68 @@ class Maker:
         texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
         self.write(folder, dict(task="embed", texts=texts))
 
+    def ranking(self, name, config, seed):
+        """Jina Reranker 3: a query and all documents in one prompt of Qwen3, and two layers behind
+        the tokens that stand behind them. The prompt is that of vLLM and of the authors."""
+        from safetensors.torch import save_file
+
+        tokens = ["<|embed_token|>", "<|rerank_token|>"]
+        tokenizer = copy.deepcopy(self.tokenizer)
+        tokenizer.add_tokens(tokens, special_tokens=True)
+        document, query = tokenizer.convert_tokens_to_ids(tokens)
+        config.vocab_size = len(tokenizer)
+        backbone = randomize(AutoModel.from_config(config, attn_implementation="eager"), seed)
+        size = config.hidden_size
+        layers = [(size, size // 2), (size // 2, 24)]
+        first, second = [torch.nn.Linear(*layer, bias=False) for layer in layers]
+        head = randomize(torch.nn.Sequential(first, torch.nn.ReLU(), second), seed + 1)
+
+        class Ranking(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model, self.projector = backbone, head
+
+        def prompt(question, documents):
+            passages = "".join(
+                f'<passage id="{i}">\n{text}{tokens[0]}\n</passage>\n'
+                for i, text in enumerate(documents)
+            )
+            return RANKING.format(
+                count=len(documents), query=question, passages=passages, token=tokens[1]
+            )
+
+        model = Ranking()
+        documents = [text for _, text in PAIRS]
+        lists = [(PAIRS[0][0], documents), *((question, [text]) for question, text in PAIRS)]
+
+        def compute(model):
+            results = []
+            for question, texts in lists:
+                ids = torch.tensor([tokenizer(prompt(question, texts))["input_ids"]])
+                states = model.model(ids).last_hidden_state[0]
+                order = torch.cat([states[ids[0] == document], states[ids[0] == query]])
+                vectors = model.projector(order)
+                results += [vectors, torch.cosine_similarity(vectors[-1:], vectors[:-1])]
+            return results
+
+        with torch.no_grad():
+            results = checked(compute, model)
+        rows, scores = results[::2], results[1::2]
+        texts = [dict(text=prompt(*lists[0]), rows=rows_of(rows[0]))]
+        pairs = [
+            dict(text_1=a, text_2=b, score=score.item()) for (a, b), score in zip(PAIRS, scores[1:])
+        ]
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        state = {key: value.to(torch.bfloat16).contiguous() for key, value in model.state_dict().items()}
+        save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+        config.architectures, config.dtype = ["JinaForRanking"], "bfloat16"
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        whole = dict(query=PAIRS[0][0], documents=documents, scores=scores[0].tolist())
+        self.write(folder, dict(task="token_embed", texts=texts, pairs=pairs, list=whole))
+
     def late_interaction(self, name, seed):
         """A projection of each token over the text model of Qwen2-VL, compared by MaxSim."""
         text = dict(TINY, rope_parameters=dict(
@@ -485,6 +560,9 @@ def makers(maker):
         ),
         "jina-5-last": lambda n: maker.with_task(n, Qwen3Config(**TINY, head_dim=16), 20, 4, 6),
         "colqwen2-tokens": lambda n: maker.late_interaction(n, 19),
+        "jina-ranking": lambda n: maker.ranking(
+            n, Qwen3Config(**dict(TINY, max_position_embeddings=2_048), head_dim=16), 26
+        ),
         "qwen2-process": lambda n: maker.reward(
             n,
             Qwen2Config(**TINY),

@@ -198,6 +198,8 @@ OF_CONVERTER = {
 }
 # A reranker of tests/fidelity/poolers, and its tokens of the answers no and yes.
 RERANKER, NO_AND_YES = "qwen3-reranker", ["Ġthe", "Ġin"]
+# A language model of that folder that makes vectors.
+POOLER = "qwen2-last"
 OUT_OF_ENCODERS = HERE / "converted_encoders"
 
 
@@ -233,6 +235,20 @@ def convert_encoder(name):
         # The option changes the models that have such modules alone.
         options["sentence_transformers_dense_modules"] = True
         converter(folder, kind, out, **options).write()
+    print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
+
+
+def convert_pooler(name):
+    """Converts a model that sentence-transformers pools. Its results are those in its folder."""
+    folder = HERE.parent / "fidelity" / "poolers" / name
+    hparams = json.loads((folder / "config.json").read_text())
+    kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    converter = type(kind.__name__, (kind,), dict(model_arch=kind.model_arch))
+    converter.set_vocab = set_vocab
+    out = OUT_OF_ENCODERS / f"{name}.gguf"
+    with torch.inference_mode():
+        kind = gguf.LlamaFileType.MOSTLY_BF16
+        converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
     print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
 
 
@@ -322,7 +338,10 @@ if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
     OUT_OF_TEXTS.mkdir(exist_ok=True)
     OUT_OF_ENCODERS.mkdir(exist_ok=True)
-    for name in sys.argv[2:] or [*CASES, *TEXTS, *ENCODERS, RERANKER]:
+    for name in sys.argv[2:] or [*CASES, *TEXTS, *ENCODERS, RERANKER, POOLER]:
+        if name == POOLER:
+            convert_pooler(name)
+            continue
         if name == RERANKER:
             convert_reranker(name)
             continue

@@ -1,6 +1,7 @@
 //! Pooling: vectors, classes and scores of prompts, in place of generated tokens.
 
 mod heads;
+mod listwise;
 mod pieces;
 mod scoring;
 
@@ -227,6 +228,9 @@ impl Engine {
     /// Returns how the model's classifier takes a pair, as in vLLM.
     fn pair_form(&self) -> PairForm {
         let pooler = self.loaded().pooler.as_ref();
+        if pooler.is_some_and(|pooler| pooler.ranks_lists) {
+            return PairForm::List;
+        }
         match pooler.filter(|pooler| pooler.classifies) {
             Some(_) if self.config().chat_template.is_some() => PairForm::Template,
             Some(PoolerFacts { pairs: PairInput::OneText, .. }) => PairForm::Text,

@@ -9,7 +9,7 @@ use playhouse_actors::{
 };
 use serde_json::{Map, Value, json};
 
-use super::PoolError;
+use super::{PoolError, listwise};
 
 /// The pairs of one request.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub(super) enum PairForm {
     Template,
     /// The same for the model's own template, which writes the special tokens, too.
     Conversation,
+    /// A text with a query and all its documents, for a model with a vector for each of them.
+    List,
     /// This text, with both in its places, and with the special tokens.
     Prompt(String),
 }
@@ -56,6 +58,7 @@ impl Scoring {
         let num_queries = queries.len();
         let pairs = pairs(num_queries, documents.len())?;
         let prompts = match task {
+            _ if form == PairForm::List => lists(&queries, &documents, variables),
             PoolingTask::Embed | PoolingTask::TokenEmbed => {
                 queries.into_iter().chain(documents).map(Prompt::Text).collect()
             }
@@ -77,6 +80,11 @@ impl Scoring {
         !matches!(self.form, PairForm::Conversation | PairForm::Prompt(_))
     }
 
+    /// Returns whether a prompt has all documents of a query. Then no token may be cut off.
+    pub(crate) fn is_listwise(&self) -> bool {
+        self.form == PairForm::List
+    }
+
     /// Returns the same pairs, of which these tokens of documents have no part in a comparison.
     pub(super) fn skipping(self, tokens: &[TokenId]) -> Self {
         Self { skipped: tokens.to_vec(), ..self }
@@ -88,6 +96,9 @@ impl Scoring {
         &self,
         results: impl Iterator<Item = (&'a [TokenId], &'a Pooled)>,
     ) -> Vec<f32> {
+        if self.is_listwise() {
+            return results.flat_map(|(_, result)| listwise::scores(result)).collect();
+        }
         match self.task {
             PoolingTask::Classify | PoolingTask::TokenClassify => {
                 results.filter_map(|(_, row)| row.values.first().copied()).collect()
@@ -117,7 +128,7 @@ impl PairForm {
     ) -> Prompt {
         match self {
             Self::Pair => Prompt::Pair(Arc::clone(query), Arc::clone(document)),
-            Self::Text => Prompt::Text(format!("{query}{document}")),
+            Self::Text | Self::List => Prompt::Text(format!("{query}{document}")),
             Self::Prompt(prompt) => Prompt::Text(filled(prompt, query, document)),
             Self::Template | Self::Conversation => {
                 let message = |role: &str, content: &str| json!({"role": role, "content": content});
@@ -126,6 +137,21 @@ impl PairForm {
                 let chat = ChatPrompt { messages, chat_template_kwargs, ..ChatPrompt::default() };
                 Prompt::Chat(Arc::new(chat))
             }
+        }
+    }
+}
+
+/// Returns a prompt for each query: one with all documents, or each with its own.
+fn lists(queries: &[String], documents: &[String], variables: &Map<String, Value>) -> Vec<Prompt> {
+    let prompt = |query: &String, documents: &[String]| {
+        let documents = documents.iter().map(String::as_str);
+        Prompt::Text(listwise::prompt(query, documents, variables))
+    };
+    match queries {
+        [query] => vec![prompt(query, documents)],
+        _ => {
+            let pairs = queries.iter().zip(documents);
+            pairs.map(|(query, document)| prompt(query, std::slice::from_ref(document))).collect()
         }
     }
 }
@@ -177,7 +203,7 @@ fn similarity(
     query.rows().map(best).sum::<f64>() as f32
 }
 
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
+pub(super) fn cosine(a: &[f32], b: &[f32]) -> f64 {
     // torch's `cosine_similarity` bounds each length from below.
     let length = |x: &[f32]| dot(x, x).sqrt().max(1e-8);
     dot(a, b) / (length(a) * length(b))
@@ -239,6 +265,21 @@ mod tests {
         assert!(matches!(&prompts[1], Prompt::Text(text) if text == "qb"), "{prompts:?}");
         let classes = [pooled(&[0.25], 1), pooled(&[0.5], 1)];
         assert_eq!(scoring.scores(classes.iter().map(|it| (none, it))), [0.25, 0.5]);
+    }
+
+    #[test]
+    fn a_list_is_one_prompt_of_a_query() {
+        let of = |queries: &[&str], documents: &[&str]| {
+            let (queries, documents) = (texts(queries), texts(documents));
+            let task = PoolingTask::TokenEmbed;
+            Scoring::new(task, PairForm::List, queries, documents, &Map::new()).unwrap()
+        };
+        let (scoring, prompts) = of(&["q"], &["a", "b"]);
+        assert_eq!((prompts.len(), scoring.is_listwise()), (1, true));
+        let result = pooled(&[2.0, 0.0, 0.0, 1.0, 3.0, 0.0], 2);
+        let none: &[TokenId] = &[];
+        assert_eq!(scoring.scores([(none, &result)].into_iter()), [1.0, 0.0]);
+        assert_eq!(of(&["q", "r"], &["a", "b"]).1.len(), 2);
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
     }
     metadata.own_keys()?;
     metadata.classes()?;
+    if families::text_family(class).is_some() {
+        metadata.pooling_of_language()?;
+    }
     unknown::refuse(&metadata)?;
     metadata.tokens()?;
     let Metadata { object, origins, .. } = metadata;

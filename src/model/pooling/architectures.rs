@@ -58,6 +58,10 @@ const REWARDS: [(&str, &str, RewardHead); 3] = [
     ("InternLM2ForRewardModel", "InternLM2ForCausalLM", RewardHead::Value),
 ];
 
+/// vLLM's names of backbones whose other parts are modules of sentence-transformers, each with the
+/// family.
+const BACKBONES: [(&str, &str); 1] = [("ColBERTLfm2Model", "Lfm2ForCausalLM")];
+
 /// Returns the name that the classes of a family begin with: "Llama" of "LlamaForCausalLM".
 fn class_prefix(architecture: &str) -> Option<String> {
     if let Some(name) = architecture.strip_suffix("ForConditionalGeneration") {
@@ -100,11 +104,15 @@ pub(in crate::model) fn converted() -> impl Iterator<Item = (String, Entry, Orig
         let family = families::text_family(family)?;
         Some((name.to_owned(), Entry::Family(family), Origin::Reward(head)))
     });
+    let backbones = BACKBONES.into_iter().filter_map(|(name, family)| {
+        let family = families::text_family(family)?;
+        Some((name.to_owned(), Entry::Family(family), Origin::Backbone))
+    });
     let of_encoders = encoders::classes().map(|class| {
         let entry = Entry::Family(class.family);
         (class.architecture.to_owned(), entry, Origin::Encoder(class.head))
     });
-    bases.chain(rewards).chain(of_encoders)
+    bases.chain(rewards).chain(backbones).chain(of_encoders)
 }
 
 #[cfg(test)]
@@ -134,6 +142,7 @@ mod tests {
             "Llama4TextModel",
             "GteNewModel",
             "ColBERTModernBertModel",
+            "ColBERTLfm2Model",
             "BertSpladeSparseEmbeddingModel",
             "CohereForSequenceClassification",
             "JambaForSequenceClassification",

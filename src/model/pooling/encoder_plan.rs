@@ -42,6 +42,8 @@ pub(in crate::model) struct EncoderPlan {
     pub(super) projection: Option<(&'static str, bool)>,
     /// Whether texts have no vector behind the projection.
     pub(super) projects_tokens_alone: bool,
+    /// The modules of two layers behind the tokens of a ranking.
+    pub(super) listwise: Option<[&'static str; 2]>,
 }
 
 impl EncoderHead {
@@ -54,6 +56,7 @@ impl EncoderHead {
             | Self::MaskedLm(_)
             | Self::TokenVectors { .. }
             | Self::Projected { .. }
+            | Self::Listwise { .. }
             | Self::Threefold => None,
         }
     }
@@ -83,8 +86,20 @@ impl EncoderPlan {
             head => head.class_head().map_or(Some(VECTORS_POOLING), |head| head.pooling),
         };
         let (sequence, pools_classes) = fields.pooling(field)?;
-        let projects_tokens_alone = matches!(head, EncoderHead::TokenVectors { .. });
-        Ok(Self { sequence, pools_classes, vocabulary, projection, projects_tokens_alone })
+        let listwise = match head {
+            EncoderHead::Listwise { layers, .. } => Some(layers),
+            _ => None,
+        };
+        let is_of_tokens = matches!(head, EncoderHead::TokenVectors { .. });
+        let projects_tokens_alone = is_of_tokens || listwise.is_some();
+        Ok(Self {
+            sequence,
+            pools_classes,
+            vocabulary,
+            projection,
+            projects_tokens_alone,
+            listwise,
+        })
     }
 
     /// Returns the tensors of the head of a masked language model, with their shapes: of hidden

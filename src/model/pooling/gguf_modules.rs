@@ -85,11 +85,15 @@ pub(super) fn pair_input(config: &Map<String, Value>) -> PairInput {
 /// Returns the modules of `model` before and behind its layers, if it is a file with any. Vectors
 /// are normalized, as those of other files are.
 pub(super) fn read(model: &Path, config: &Map<String, Value>) -> Option<SentenceTransformers> {
-    if StoredDense::of_file(model, config).is_empty() {
-        return None;
-    }
-    let pooling = match config.get("emb_pooler").and_then(Value::as_str) {
-        Some("cls") => SequencePooling::Cls,
+    let text = |field: &str| config.get(field).and_then(Value::as_str);
+    let pooling = match text("file_pooling").filter(|_| is_gguf(model)) {
+        None if StoredDense::of_file(model, config).is_empty() => return None,
+        None => text("emb_pooler").unwrap_or("mean"),
+        Some(of_language) => of_language,
+    };
+    let pooling = match pooling {
+        "cls" => SequencePooling::Cls,
+        "last" => SequencePooling::Last,
         _ => SequencePooling::Mean,
     };
     let pooling = Some(pooling.into());

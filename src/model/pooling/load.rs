@@ -19,7 +19,7 @@ use crate::model::{ModelConfig, ModelError, WeightLoader, config::LogitsConfig, 
 struct Heads {
     classifier: Option<Classifier>,
     vocabulary: Option<VocabularyHead>,
-    projection: Option<Stage>,
+    projection: Vec<Stage>,
 }
 
 /// Builds the pooler of a model.
@@ -66,7 +66,11 @@ pub(in crate::model) fn load(
         };
         Ok::<_, ModelError>(plain_layer(weight, bias, hidden_size))
     });
-    let projection = projection.transpose()?.map(|layer| Stage::Dense(layer, Shortcut::None));
+    let layers = projection.transpose()?.into_iter();
+    let mut projection: Vec<Stage> = layers.map(plain_stage).collect();
+    if let Some(modules) = encoder.and_then(|plan| plan.listwise) {
+        projection.extend(ranking_layers(modules, hidden_size, loader)?);
+    }
     let heads = Heads { classifier, vocabulary, projection };
     assemble(plan, heads, hidden_size, model.max_model_len)
 }
@@ -92,7 +96,7 @@ fn assemble(
     let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
     let (activation, encoder) = (plan.activation(), plan.encoder);
     let Heads { classifier, vocabulary, projection } = heads;
-    let PoolerPlan { config, files, matryoshka, skipped_tokens, token_heads, .. } = plan;
+    let PoolerPlan { config, files, matryoshka, skipped_tokens, token_heads, ranking, .. } = plan;
     let fits = |layer: &Dense| layer.inputs == hidden_size && layer.outputs() > 0;
     if token_heads.as_ref().is_some_and(|it| !fits(&it.vectors) || !fits(&it.weights)) {
         let why = "a layer of its files does not take hidden states of the model";
@@ -139,6 +143,7 @@ fn assemble(
         excludes_prompt: files.excludes_prompt,
         skipped_tokens,
         token_heads,
+        ranking,
     })
 }
 
@@ -239,6 +244,28 @@ fn add_unused(model: &ModelConfig, loader: &mut WeightLoader<'_>) {
     if !is_read && loader.num_rows(&module).is_some() {
         loader.adapter_sites().add_unused(module);
     }
+}
+
+/// Loads the two layers behind the tokens of a ranking. Their rows decide the width of vectors.
+fn ranking_layers(
+    modules: [&str; 2],
+    hidden_size: usize,
+    loader: &mut WeightLoader<'_>,
+) -> Result<Vec<Stage>, ModelError> {
+    let (mut layers, mut inputs) = (Vec::with_capacity(modules.len()), hidden_size);
+    for (module, activation) in
+        modules.into_iter().zip([DenseActivation::Relu, DenseActivation::Identity])
+    {
+        let outputs = loader.num_rows(module).unwrap_or(1);
+        let weight = loader.values(&format!("{module}.weight"), &[outputs, inputs])?;
+        layers.push(plain_stage(Dense { activation, ..plain_layer(weight, Vec::new(), inputs) }));
+        inputs = outputs;
+    }
+    Ok(layers)
+}
+
+fn plain_stage(layer: Dense) -> Stage {
+    Stage::Dense(layer, Shortcut::None)
 }
 
 /// Returns a layer without an activation.

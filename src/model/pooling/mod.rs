@@ -19,6 +19,7 @@ mod modules;
 mod plan;
 mod pooler;
 mod poolings;
+mod ranking;
 mod stage;
 mod token_heads;
 mod tokens;
@@ -37,6 +38,7 @@ pub use self::{
     modules::{LayerWeights, LogitScore, SentenceTransformers},
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
     poolings::{Pooling, Poolings},
+    ranking::RankingTokens,
     stage::{Shortcut, Stage},
     token_heads::TokenHeads,
     vocabulary::{VocabularyHead, WeightPooling},

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{
-    ClassifierPlan, LayerWeights, Matryoshka, Poolings, SentenceTransformers, TokenHeads,
+    ClassifierPlan, LayerWeights, Matryoshka, Poolings, RankingTokens, SentenceTransformers,
+    TokenHeads,
     encoder_plan::{EncoderPlan, HeadFields},
     gguf_modules::{self, StoredDense},
     tokens::Vocabulary,
@@ -94,6 +95,8 @@ pub(in crate::model) struct PoolerPlan {
     pub(in crate::model) skipped_tokens: Vec<u32>,
     /// The layers of tokens beside the vector of a text.
     pub(in crate::model) token_heads: Option<TokenHeads>,
+    /// The tokens of a ranking in one prompt.
+    pub(in crate::model) ranking: Option<RankingTokens>,
 }
 
 impl HeadPlan {
@@ -227,6 +230,12 @@ impl PoolerPlan {
             }
         };
         let token_heads = is_threefold.then(|| TokenHeads::read(fields)).transpose()?;
+        let ranking = match origin {
+            Origin::Encoder(EncoderHead::Listwise { document, query, .. }) => {
+                Some(RankingTokens::read(tokenizer, [document, query])?)
+            }
+            _ => None,
+        };
         let dense = StoredDense::of_file(fields.folder, config);
         let config = pooler;
         let this = Self {
@@ -239,6 +248,7 @@ impl PoolerPlan {
             matryoshka,
             skipped_tokens,
             token_heads,
+            ranking,
         };
         match this.config.task {
             Some(task) if !this.heads().contains(&task) => {
@@ -320,7 +330,7 @@ impl PoolerPlan {
         let projection = self.encoder.and_then(|plan| plan.projection);
         let is_plain = is_plain || projection.is_some_and(|(_, has_bias)| has_bias);
         let by_files = is_plain || self.files.normalizes || self.classifier.is_some();
-        self.config.use_activation.unwrap_or(by_files)
+        self.config.use_activation.unwrap_or(by_files && self.ranking.is_none())
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Classifier, Dense, Folded, Pooling, Poolings, Stage, TokenHeads, VocabularyHead};
+use super::{
+    Classifier, Dense, Folded, Pooling, Poolings, RankingTokens, Stage, TokenHeads, VocabularyHead,
+};
 use crate::config::{PoolerTask, TokenPooling};
 
 /// The head that turns hidden states into vectors or classes.
@@ -52,6 +54,8 @@ pub struct Pooler {
     pub skipped_tokens: Vec<u32>,
     /// The layers of results by token, of a model that has them beside the vector of a text.
     pub token_heads: Option<TokenHeads>,
+    /// The tokens that have results, of a model that ranks documents in one prompt.
+    pub ranking: Option<RankingTokens>,
 }
 
 /// The sizes to which a model was trained to cut its vectors.
@@ -104,6 +108,8 @@ pub struct Gathered {
     folded: Folded,
     /// The pooled logit or weight of each token of the vocabulary, for a sparse vector.
     weights: Vec<f32>,
+    /// Rows of the result that stand behind all others.
+    behind: Vec<f32>,
     /// Number of tokens computed, from the first one on.
     num_tokens: usize,
 }
@@ -232,7 +238,10 @@ impl Pooler {
                 let sums = gathered.sums.iter_mut().skip(chunk * self.hidden_size);
                 sums.zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
             } else if self.keeps(request, position) {
-                gathered.values.append(&mut self.row(request, row)?);
+                let mut row = self.row(request, row)?;
+                let is_behind = self.is_of_query(request, position);
+                let rows = if is_behind { &mut gathered.behind } else { &mut gathered.values };
+                rows.append(&mut row);
             }
         }
         Ok(())
@@ -247,7 +256,8 @@ impl Pooler {
         request: &PoolerRequest<'_>,
         gathered: Gathered,
     ) -> Result<PoolerOutput, PoolerError> {
-        let Gathered { mut values, sums, num_tokens, folded, weights } = gathered;
+        let Gathered { mut values, sums, num_tokens, folded, weights, mut behind } = gathered;
+        values.append(&mut behind);
         if let Some(head) = &self.vocabulary {
             values = head.finish(weights);
             self.finish_vector(request, &mut values);
@@ -281,7 +291,16 @@ impl Pooler {
     fn keeps(&self, request: &PoolerRequest<'_>, position: usize) -> bool {
         let is_tagged = |tag: u32| request.prompt.get(position) == Some(&tag);
         let is_kept = !self.is_step(request.task) || self.step_tag_id.is_none_or(is_tagged);
+        let token = request.prompt.get(position);
+        let is_ranked = |it: &RankingTokens| [Some(&it.document), Some(&it.query)].contains(&token);
+        let is_kept = is_kept && self.ranking.as_ref().is_none_or(is_ranked);
         is_kept && self.token_heads.as_ref().is_none_or(|heads| heads.keeps(request, position))
+    }
+
+    /// Returns whether a token stands behind the query of a ranking.
+    fn is_of_query(&self, request: &PoolerRequest<'_>, position: usize) -> bool {
+        let token = request.prompt.get(position);
+        self.ranking.is_some_and(|it| token == Some(&it.query))
     }
 
     /// Returns the layer of a task's results by token.

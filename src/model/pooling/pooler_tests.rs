@@ -25,6 +25,7 @@ fn pooler(sequence: SequencePooling) -> Pooler {
         excludes_prompt: false,
         skipped_tokens: Vec::new(),
         token_heads: None,
+        ranking: None,
     }
 }
 

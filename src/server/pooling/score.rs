@@ -128,6 +128,11 @@ impl Exchange {
         }
         let (scoring, prompts) = self.state.engine.scoring(queries, documents, variables)?;
         let task = self.state.engine.pooling_task().unwrap_or_default();
+        if scoring.is_listwise() && fields.cuts_prompts() {
+            let message = "This model ranks all documents in one prompt, of which no token may be \
+                           cut off; use `max_tokens_per_doc`.";
+            return Err(ApiError::invalid("truncate_prompt_tokens", message));
+        }
         let model = fields.model(&self.state).await?;
         let params = fields.params(&self.state, &model, task)?;
         let inputs = Inputs { prompts, adds_special_tokens: scoring.adds_special_tokens() };

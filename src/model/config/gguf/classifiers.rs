@@ -1,5 +1,5 @@
 //! Classifiers in files: llama.cpp's tensors `cls` and `cls.output`, behind the pooling
-//! (`llama_pooling_type` 4, the rank of a pair).
+//! (`llama_pooling_type` 4, the rank of a pair). The poolings of language models.
 
 use serde_json::{Map, Value};
 
@@ -76,6 +76,19 @@ impl Metadata<'_> {
                 return Err(file.unexpected(&key, expected));
             }
         }
+        Ok(())
+    }
+
+    /// Sets the pooling of a language model that makes vectors.
+    pub(super) fn pooling_of_language(&mut self) -> Result<(), GgufError> {
+        let key = self.key("pooling_type");
+        let name = match self.file.unsigned(&key)? {
+            Some(1) => "mean",
+            Some(2) => "cls",
+            Some(3) => "last",
+            _ => return Ok(()),
+        };
+        self.set("file_pooling", key, name);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod gte;
 mod jina;
 mod jina_5;
 mod jina_bert;
+mod jina_rank;
 mod llama_bidirec;
 mod modernbert;
 mod mpnet;
@@ -56,6 +57,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         col_qwen2::CLASSES,
         jina_5::CLASSES,
         voyage::CLASSES,
+        jina_rank::CLASSES,
         privacy_filter::CLASSES,
     ];
     all.into_iter().flatten().copied()
@@ -112,7 +114,7 @@ pub(in crate::model) fn of_fields(
 
 /// Returns whether the attention of a class is causal, unlike that of encoders.
 pub(in crate::model) fn is_causal(class: &EncoderClass) -> bool {
-    [&col_qwen2::FAMILY, &jina_5::FAMILY].contains(&class.family)
+    [&col_qwen2::FAMILY, &jina_5::FAMILY, &jina_rank::FAMILY].contains(&class.family)
 }
 
 /// Returns the models of a class whose code is in no library. They are compared with the formulas
