@@ -35,8 +35,8 @@ pub(crate) enum EncoderHead {
         /// Whether it has a bias. Classes with one divide each vector by its length themselves.
         has_bias: bool,
     },
-    /// A projection of each hidden state without a bias: a matrix whose rows decide the width. Texts
-    /// and tokens have vectors.
+    /// A projection of each hidden state without a bias: a matrix whose rows decide the width.
+    /// Texts and tokens have vectors.
     Projected {
         /// Its module.
         module: &'static str,

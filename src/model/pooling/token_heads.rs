@@ -1,5 +1,6 @@
 //! The layers of tokens of BGE-M3 (<https://arxiv.org/abs/2402.03216>), beside the vector of a
-//! text: a vector and a weight for each token. They are files of `torch.save` beside the checkpoint.
+//! text: a vector and a weight for each token. They are files of `torch.save` beside the
+//! checkpoint.
 
 use std::path::Path;
 
