@@ -32,6 +32,7 @@ pub mod profile;
 pub mod server;
 pub mod text;
 pub mod token_rules;
+mod torch_file;
 mod turn;
 mod version;
 pub mod weights;

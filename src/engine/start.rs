@@ -98,6 +98,9 @@ pub struct PoolerFacts {
     /// `truncate_dim`.
     #[serde(default)]
     pub cut_of_joined: Option<u32>,
+    /// Whether a prompt has a query and all its documents.
+    #[serde(default)]
+    pub ranks_lists: bool,
 }
 
 impl PoolerFacts {
@@ -106,13 +109,14 @@ impl PoolerFacts {
         let classifier = pooler.classifier.as_ref();
         Self {
             classifies: classifier.is_some(),
-            pairs: classifier.map(|classifier| classifier.pairs).unwrap_or_default(),
+            pairs: classifier.map(|classifier| classifier.pairs.clone()).unwrap_or_default(),
             is_sparse: pooler.vocabulary.is_some(),
             labels: classifier.map(|classifier| classifier.labels.clone()).unwrap_or_default(),
             prompts: pooler.prompts.clone(),
             excludes_prompt: pooler.excludes_prompt,
             skipped_tokens: pooler.skipped_tokens.clone(),
             cut_of_joined: executor::cut_of_joined(pooler),
+            ranks_lists: pooler.ranking.is_some(),
         }
     }
 }

@@ -49,8 +49,12 @@ const CONFIG: &str = "config.json";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const MODULES: &str = module_list::FILE;
 const SINGLE: &str = "model.safetensors";
+/// The weights of a module in older folders of sentence-transformers.
+const OF_TORCH: &str = "pytorch_model.bin";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER: &str = "adapter_model.safetensors";
+/// The layers of tokens of BGE-M3, beside the checkpoint.
+const OF_TOKENS: &[&str] = &["colbert_linear.pt", "sparse_linear.pt"];
 /// Ends of files with weights that this program does not read.
 const OTHER_WEIGHTS: &[&str] = &[".bin", ".pth", ".pt", ".onnx", ".h5", ".msgpack", ".safetensors"];
 
@@ -210,7 +214,7 @@ pub(crate) fn large(
         Want::Model { weights: true, .. } => {
             let folders = modules.map_or_else(|| Ok(Vec::new()), module_folders)?;
             let in_folders = listing.iter().filter(|file| {
-                folders.iter().any(|folder| is_of_module(file, folder)) && is_path(file)
+                folders.iter().any(|folder| is_of_module(file, folder, listing)) && is_path(file)
             });
             let modules = modules.and_then(module_list::parse).unwrap_or_default();
             let mut files = match module_list::table_path(&modules) {
@@ -219,6 +223,8 @@ pub(crate) fn large(
             };
             files.extend(in_folders.cloned());
             files.extend(task_adapters(listing));
+            let is_of_tokens = |file: &&String| OF_TOKENS.contains(&file.as_str());
+            files.extend(listing.iter().filter(is_of_tokens).cloned());
             Ok(files)
         }
     }
@@ -322,11 +328,13 @@ fn task_adapters(listing: &[String]) -> impl Iterator<Item = String> {
 }
 
 /// Returns whether `file` is read with the module in `folder`.
-fn is_of_module(file: &str, folder: &str) -> bool {
+fn is_of_module(file: &str, folder: &str, listing: &[String]) -> bool {
     let Some(name) = file.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else {
         return false;
     };
-    !name.contains('/') && (name.ends_with(".json") || name == SINGLE)
+    let has_single = || listing.contains(&format!("{folder}/{SINGLE}"));
+    let is_weights = name == SINGLE || name == OF_TORCH && !has_single();
+    !name.contains('/') && (name.ends_with(".json") || is_weights)
 }
 
 fn gguf_files(listing: &[String]) -> Vec<String> {

@@ -115,6 +115,26 @@ fn modules_of_sentence_transformers() {
 }
 
 #[test]
+fn older_modules_have_files_of_torch() {
+    let modules =
+        r#"[{"path": "", "type": "a.Transformer"}, {"path": "2_Dense", "type": "a.Dense"}]"#;
+    let files = "2_Dense/config.json 2_Dense/pytorch_model.bin config.json model.safetensors \
+                 modules.json pytorch_model.bin tokenizer.json";
+    let (_, large) = needed(files, None, Some(modules));
+    let expected = "model.safetensors 2_Dense/config.json 2_Dense/pytorch_model.bin";
+    assert_eq!(large, listing(expected));
+}
+
+#[test]
+fn layers_of_tokens_are_beside_the_checkpoint() {
+    // BAAI/bge-m3, with weights that are read.
+    let files = "colbert_linear.pt config.json imgs/bkai.jpg model.safetensors onnx/model.onnx \
+                 pytorch_model.bin sparse_linear.pt tokenizer.json";
+    let (_, large) = needed(files, None, None);
+    assert_eq!(large, listing("model.safetensors colbert_linear.pt sparse_linear.pt"));
+}
+
+#[test]
 fn a_table_of_sentence_transformers_needs_no_config() {
     // sentence-transformers/static-retrieval-mrl-en-v1
     let modules = r#"[{"path": "0_StaticEmbedding", "type": "a.StaticEmbedding"}]"#;

@@ -45,11 +45,16 @@ impl ModelFamily for DenseFamily {
             config.is_classified_by_output =
                 classifier.is_some_and(ClassifierPlan::is_of_output_layer);
             config.pooler_tensors = pooler.tensors(width, config.norm.kind, config.vocab_size);
+            config.optional_pooler_tensor = classifier.and_then(ClassifierPlan::optional_bias);
         }
         let (path, outer) = (source.path(), source.config.fields());
         let tokenizer = source.options.tokenizer.as_deref().unwrap_or(path);
-        let vision = VisionPlan::read(path, tokenizer, outer, &config)?;
-        let audio = AudioPlan::read(path, outer, config.hidden_size)?;
+        // A classifier over a multimodal class reads texts alone.
+        let takes_media = self.origin == Origin::CausalLm;
+        let vision = takes_media.then(|| VisionPlan::read(path, tokenizer, outer, &config));
+        let vision = vision.transpose()?.flatten();
+        let audio = takes_media.then(|| AudioPlan::read(path, outer, config.hidden_size));
+        let audio = audio.transpose()?.flatten();
         require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;
         let quantization = config.quantization.clone();

@@ -35,6 +35,26 @@ pub(crate) enum EncoderHead {
         /// Whether it has a bias. Classes with one divide each vector by its length themselves.
         has_bias: bool,
     },
+    /// A projection of each hidden state without a bias: a matrix whose rows decide the width.
+    /// Texts and tokens have vectors.
+    Projected {
+        /// Its module.
+        module: &'static str,
+        /// The field that names the pooling.
+        pooling: PoolingField,
+    },
+    /// Vectors of the tokens behind the documents and the query of one prompt (Jina Reranker 3).
+    Listwise {
+        /// The modules of two layers without biases. There is a ReLU between them.
+        layers: [&'static str; 2],
+        /// The token behind a document.
+        document: &'static str,
+        /// The token behind the query.
+        query: &'static str,
+    },
+    /// A vector of the text, and a vector and a weight of each token (BGE-M3). The layers of tokens
+    /// are in files beside the checkpoint.
+    Threefold,
 }
 
 /// The layers from hidden states to classes.

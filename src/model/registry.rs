@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::audio;
 use super::dense::DenseFamily;
 use super::encoder_decoder::text;
-use super::families::{self, Entry};
+use super::families;
 use super::{Model, ModelError, ModelSource, pooling, static_embedding};
 
 /// A family of models. It makes a [`Model`] from a folder.
@@ -78,8 +78,7 @@ impl Default for ModelRegistry {
                 Arc::new(DenseFamily::of_language(architecture, entry));
             (architecture.to_owned(), family)
         });
-        let converted = pooling::converted().map(|(architecture, family, origin)| {
-            let entry = Entry::Family(family);
+        let converted = pooling::converted().map(|(architecture, entry, origin)| {
             let entry = DenseFamily { entry, architecture: architecture.clone(), origin };
             let entry: Arc<dyn ModelFamily> = Arc::new(entry);
             (architecture, entry)

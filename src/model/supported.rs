@@ -87,6 +87,9 @@ impl SupportedModels {
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
             EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
+            EncoderHead::Projected { .. } => "encoder: vectors, behind a layer",
+            EncoderHead::Listwise { .. } => "ranks documents in one prompt, causal attention",
+            EncoderHead::Threefold => "encoder: vectors, and vectors and weights of tokens",
         };
         let Family { model_type, models, .. } = *family;
         let mut options = vec![head.to_owned()];

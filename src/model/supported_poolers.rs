@@ -1,6 +1,6 @@
 //! The list of architectures that are a language model with another head, or with none.
 
-use super::family::Family;
+use super::families::Entry;
 use super::pooling::{Origin, converted, wrapped};
 
 /// The models of one architecture that pools.
@@ -28,8 +28,10 @@ pub fn supported_poolers() -> Vec<SupportedPoolers> {
     };
     let is_language_model = |(_, _, origin): &(_, _, Origin)| !matches!(origin, Origin::Encoder(_));
     let texts = converted().filter(is_language_model);
-    let texts =
-        texts.map(|(name, family, origin): (_, &Family, _)| (name, family.architecture, origin));
+    let texts = texts.map(|(name, entry, origin)| match entry {
+        Entry::Family(family) => (name, family.architecture, origin),
+        Entry::Wrapper(wrapper) => (name, wrapper.architecture, origin),
+    });
     // Classes that only pool have no other base. They are in the list of families.
     let with_images = wrapped().filter(|(name, wrapper, _)| wrapper.architecture != *name);
     let with_images = with_images.map(|(name, it, origin)| (name, it.architecture, origin));
@@ -52,6 +54,8 @@ mod tests {
         assert_eq!(of("Qwen3ForSequenceClassification"), classes);
         let of_tokens = Some(("GPT2LMHeadModel", "classes of each token"));
         assert_eq!(of("GPT2ForTokenClassification"), of_tokens);
+        let multimodal = Some(("Gemma3ForConditionalGeneration", "classes and scores"));
+        assert_eq!(of("Gemma3ForSequenceClassification"), multimodal);
         let rewards = Some(("InternLM2ForCausalLM", "a reward of each token"));
         assert_eq!(of("InternLM2ForRewardModel"), rewards);
         assert_eq!(of("Qwen3ForCausalLM"), None);

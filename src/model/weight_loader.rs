@@ -195,6 +195,11 @@ impl<'a> WeightLoader<'a> {
         self.checkpoint.shape(name).is_some()
     }
 
+    /// Returns whether the checkpoint is a GGUF file.
+    pub(super) fn is_gguf(&self) -> bool {
+        self.checkpoint.is_gguf()
+    }
+
     /// Returns whether the checkpoint is one of AWQ and has the tensor `name`.
     pub(super) fn has_of_awq(&self, name: &str) -> bool {
         self.checkpoint.is_awq() && self.has(name)

@@ -158,6 +158,10 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         ("nemotron-embed", false),
         ("jina-bert-mean", false),
         ("gemma3-published", false),
+        ("roberta-score", true),
+        ("xlmr-score", false),
+        ("distilbert-class", true),
+        ("modernbert-class", false),
     ] {
         let golden = golden(name);
         let mut config = EngineConfig::new(files.join(format!("{name}.gguf")));
@@ -165,6 +169,30 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         let engine = engine_of(config, golden.task, Device::Cpu).await;
         let results = engine.pool(requests(&golden)).await.unwrap();
         check_rows(name, &golden, &results);
+        for Pair { text_1, text_2, score } in &golden.pairs {
+            let texts = [text_1, text_2].map(std::slice::from_ref);
+            let found = engine.score(texts[0], texts[1]).await.unwrap()[0];
+            assert!(is_close(found, *score), "{name}: {text_2}: {found} {score}");
+        }
+        engine.shutdown().await;
+    }
+}
+
+/// vLLM's users choose its class by a setting. The published config has that of XLM-RoBERTa.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bge_m3_has_vectors_and_weights_of_tokens() {
+    const NAME: &str = "bge-m3";
+    let overrides = r#"{"architectures": ["BgeM3EmbeddingModel"]}"#;
+    for task in ["token_embed", "token_classify"] {
+        let text = std::fs::read(folder(NAME).join(format!("{task}.json"))).unwrap();
+        let golden: Golden = serde_json::from_slice(&text).unwrap();
+        let mut config = EngineConfig::new(folder(NAME));
+        config.hf_overrides = Some(serde_json::from_str(overrides).unwrap());
+        let engine = engine_of(config, golden.task, Device::Cpu).await;
+        let results = engine.pool(requests(&golden)).await.unwrap();
+        check_rows(NAME, &golden, &results);
+        let whole = self::golden(NAME);
+        check_rows(NAME, &whole, &engine.pool(requests(&whole)).await.unwrap());
         engine.shutdown().await;
     }
 }
@@ -227,8 +255,10 @@ encoders! {
     colbert: "colbert",
     roberta_mean: "roberta-mean",
     roberta_class: "roberta-class",
+    roberta_score: "roberta-score",
     xlmr_cls: "xlmr-cls",
     xlmr_score: "xlmr-score",
+    bge_m3: "bge-m3",
     camembert_tokens: "camembert-tokens",
     distilbert_mean: "distilbert-mean",
     distilbert_class: "distilbert-class",
@@ -260,6 +290,10 @@ encoders! {
     eurobert_tokens: "eurobert-tokens",
     eurobert_splade: "eurobert-splade",
     eurobert_splade_tied: "eurobert-splade-tied",
+    voyage_last: "voyage-last",
+    voyage_mean: "voyage-mean",
+    privacy_tokens: "privacy-tokens",
+    privacy_tokens_yarn: "privacy-tokens-yarn",
     qwen2_both_sides: "qwen2-both-sides",
     qwen3_both_sides: "qwen3-both-sides",
     llama_both_sides: "llama-both-sides",

@@ -67,6 +67,17 @@ EURO = dict(
     bos_token_id=2,
     eos_token_id=3,
 )
+PRIVACY = dict(
+    TINY,
+    num_key_value_heads=2,
+    head_dim=16,
+    sliding_window=6,
+    num_local_experts=4,
+    num_experts_per_tok=2,
+    rope_parameters=dict(rope_type="default", rope_theta=3_000.0),
+    pad_token_id=0,
+    eos_token_id=3,
+)
 DECODER = dict(
     TINY,
     num_key_value_heads=2,
@@ -305,6 +316,78 @@ class Maker:
         pairs = [
             dict(text_1=a, text_2=b, score=torch.cosine_similarity(vectors(a), vectors(b)).item())
             for a, b in PAIRS
+        ]
+        self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
+
+    def threefold(self, name, tokenizer, config, seed):
+        """BGE-M3: a vector of the text, and by `FlagEmbedding`'s formulas a vector and a weight of
+        each token. Their layers are files of torch.save, as in the published folder."""
+        self.vectors(name, tokenizer, config, seed, "cls")
+        folder = OUT / name
+        model = hf.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+        colbert = randomize(torch.nn.Linear(48, 24), seed + 1)
+        sparse = randomize(torch.nn.Linear(48, 1), seed + 2)
+        # Some weights are below 0.
+        sparse.bias.data -= 0.75
+        torch.save(colbert.half().state_dict(), folder / "colbert_linear.pt")
+        torch.save(sparse.state_dict(), folder / "sparse_linear.pt")
+
+        class Both(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model, self.colbert, self.sparse = model, colbert.float(), sparse.float()
+
+        def compute(both):
+            results = []
+            for text in TEXTS:
+                states = both.model(**self.inputs(tokenizer, both.model, text)).last_hidden_state[0]
+                vectors = torch.nn.functional.normalize(both.colbert(states[1:]), dim=-1)
+                results += [vectors, torch.relu(both.sparse(states[1:-1]))]
+            return results
+
+        with torch.no_grad():
+            rows = checked(compute, Both())
+        for task, part in [("token_embed", rows[::2]), ("token_classify", rows[1::2])]:
+            texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, part)]
+            (folder / f"{task}.json").write_text(json.dumps(dict(task=task, texts=texts)) + "\n")
+
+    def voyage(self, name, seed, pooling=None):
+        """vLLM's `VoyageQwen3BidirectionalEmbedModel`: a layer behind the hidden states of a Qwen3
+        with attention to both sides. `pooling` is that of the files of sentence-transformers."""
+        config = hf.Qwen3Config(**DECODER, head_dim=16, is_causal=False)
+        self.vectors(name, "modern", config, seed, pooling or "lasttoken")
+        folder = OUT / name
+        model = hf.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+        linear = randomize(torch.nn.Linear(48, 32, bias=False), seed + 1)
+        both = torch.nn.ModuleDict(dict(model=model, linear=linear))
+        inputs = TEXTS + [text for pair in PAIRS for text in pair]
+
+        def compute(both):
+            states = [
+                both.model(**self.inputs("modern", both.model, text)).last_hidden_state
+                for text in inputs
+            ]
+            pooled = [x.mean(1) if pooling == "mean" else x[:, -1] for x in states]
+            return [torch.nn.functional.normalize(both.linear(x), dim=-1) for x in pooled]
+
+        with torch.no_grad():
+            rows = checked(compute, both)
+        state = {f"model.{key}": value for key, value in load_file(folder / "model.safetensors").items()}
+        state["linear.weight"] = linear.weight.detach().to(torch.bfloat16)
+        save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+        path = folder / "config.json"
+        own = dict(architectures=["VoyageQwen3BidirectionalEmbedModel"], num_labels=32)
+        path.write_text(json.dumps(json.loads(path.read_text()) | own, indent=2) + "\n")
+        if pooling is None:
+            for part in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+                (folder / part).unlink(missing_ok=True)
+            for part in ("1_Pooling", "2_Normalize"):
+                shutil.rmtree(folder / part, ignore_errors=True)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        behind = rows[len(TEXTS) :]
+        pairs = [
+            dict(text_1=a, text_2=b, score=(x @ y.T).item())
+            for (a, b), x, y in zip(PAIRS, behind[::2], behind[1::2])
         ]
         self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
 
@@ -626,7 +709,11 @@ def makers(maker):
         "roberta-class": lambda n: classes(
             n, "roberta", hf.RobertaForSequenceClassification, hf.RobertaConfig(**ROBERTA), 8, 3
         ),
+        "roberta-score": lambda n: classes(
+            n, "roberta", hf.RobertaForSequenceClassification, hf.RobertaConfig(**ROBERTA), 88, 1
+        ),
         "xlmr-cls": lambda n: vectors(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 9, "cls"),
+        "bge-m3": lambda n: maker.threefold(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 89),
         "xlmr-score": lambda n: classes(
             n, "xlmr", hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig(**ROBERTA), 10, 1
         ),
@@ -840,6 +927,27 @@ def makers(maker):
             hf.Qwen2Config(**dict(DECODER, vocab_size=VOCAB + 1), is_causal=False),
             51,
             "lasttoken",
+        ),
+        "voyage-last": lambda n: maker.voyage(n, 92),
+        "voyage-mean": lambda n: maker.voyage(n, 94, "mean"),
+        "privacy-tokens": lambda n: by_token(
+            n,
+            "modern",
+            hf.OpenAIPrivacyFilterForTokenClassification,
+            hf.OpenAIPrivacyFilterConfig(**PRIVACY),
+            96,
+        ),
+        "privacy-tokens-yarn": lambda n: by_token(
+            n,
+            "modern",
+            hf.OpenAIPrivacyFilterForTokenClassification,
+            hf.OpenAIPrivacyFilterConfig(
+                **dict(PRIVACY, rope_parameters=None, attention_bias=False, sliding_window=30),
+                swiglu_alpha=1.2,
+                swiglu_limit=0.4,
+            ),
+            97,
+            3,
         ),
         "qwen3-both-sides": lambda n: vectors(
             n,

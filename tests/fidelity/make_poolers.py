@@ -29,15 +29,24 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    CohereConfig,
     ColQwen2Config,
     ColQwen2ForRetrieval,
     Gemma2Config,
+    Gemma3Config,
     GemmaConfig,
+    GPT2Config,
+    JambaConfig,
+    JambaForSequenceClassification,
     LlamaConfig,
     MistralConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
 )
+from transformers.modeling_layers import GenericForSequenceClassification
+from transformers.models.cohere.modeling_cohere import CoherePreTrainedModel
 
 from corpus import sentences, train_tokenizer
 
@@ -63,6 +72,58 @@ TINY = dict(
 )
 GEMMA2 = dict(TINY, head_dim=16, query_pre_attn_scalar=16, sliding_window=24)
 GEMMA = dict(TINY, head_dim=16)
+# Fewer experts than the default, and an attention behind a state.
+JAMBA = dict(
+    TINY,
+    num_experts=2,
+    num_experts_per_tok=1,
+    expert_layer_period=2,
+    expert_layer_offset=1,
+    attn_layer_period=2,
+    attn_layer_offset=1,
+    mamba_d_state=8,
+    mamba_expand=1,
+    mamba_dt_rank=4,
+    use_mamba_kernels=False,
+)
+GPT2 = dict(
+    vocab_size=512, n_embd=64, n_inner=96, n_layer=2, n_head=4, n_positions=256, pad_token_id=0
+)
+# A multimodal class whose text alone is classified.
+GEMMA3 = dict(
+    text_config=dict(GEMMA2, sliding_window=24, layer_types=["sliding_attention", "full_attention"]),
+    vision_config=dict(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        image_size=28, patch_size=14,
+    ),
+    mm_tokens_per_image=4,
+)
+
+
+RANKING = (
+    "<|im_start|>system\n"
+    "You are a search relevance expert who can determine a ranking of the passages based on how "
+    "relevant they are to the query. If the query is a question, how relevant a passage is depends "
+    "on how well it answers the question. If not, try to analyze the intent of the query and assess "
+    "how well each passage satisfies the intent. If an instruction is provided, you should follow "
+    "the instruction when determining the ranking.<|im_end|>\n<|im_start|>user\n"
+    "I will provide you with {count} passages, each indicated by a numerical identifier. Rank the "
+    "passages based on their relevance to query: {query}\n{passages}<query>\n{query}{token}\n"
+    "</query><|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+
+
+class CohereForSequenceClassification(GenericForSequenceClassification, CoherePreTrainedModel):
+    """The class that vLLM makes of a family for which HF has none."""
+
+
+class JambaWithBias(JambaForSequenceClassification):
+    """The bias that vLLM reads beside the score of a checkpoint."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.score = torch.nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
 
 
 def randomize(model, seed):
@@ -191,11 +252,13 @@ class Maker:
         texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
         self.save(name, model, dict(task=task, texts=texts))
 
-    def classifier(self, name, config, seed, **fields):
+    def classifier(self, name, config, seed, own=None, **fields):
         """HF's classifier over the last token, with the probabilities of its problem_type."""
         for field, value in fields.items():
             setattr(config, field, value)
-        model = randomize(AutoModelForSequenceClassification.from_config(config, attn_implementation="eager"), seed)
+        config._attn_implementation = "eager"
+        made = AutoModelForSequenceClassification.from_config if own is None else own
+        model = randomize(made(config), seed)
         one = config.num_labels == 1
 
         def probabilities(logits):
@@ -217,6 +280,25 @@ class Maker:
             for (a, b), row in zip(PAIRS, rows[len(TEXTS) :])
         ]
         self.save(name, model, dict(task="classify", texts=texts, pairs=pairs))
+        path = OUT / name / "config.json"
+        if own is JambaWithBias:
+            fields = json.loads(path.read_text())
+            fields["architectures"] = ["JambaForSequenceClassification"]
+            path.write_text(json.dumps(fields, indent=2) + "\n")
+
+    def token_classifier(self, name, config, seed, labels):
+        """HF's classifier of each token, with a bias."""
+        config.num_labels = labels
+        made = AutoModelForTokenClassification.from_config(config, attn_implementation="eager")
+        model = randomize(made, seed).eval()
+
+        def compute(model):
+            return [model(self.ids(text)).logits[0].softmax(-1) for text in TEXTS]
+
+        with torch.no_grad():
+            rows = checked(compute, model)
+        texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+        self.save(name, model, dict(task="token_classify", texts=texts))
 
     def reranker(self, name, config, seed, tokens, method):
         """A language model whose next token answers a question about two texts in one."""
@@ -337,6 +419,68 @@ class Maker:
         texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
         self.write(folder, dict(task="embed", texts=texts))
 
+    def ranking(self, name, config, seed):
+        """Jina Reranker 3: a query and all documents in one prompt of Qwen3, and two layers behind
+        the tokens that stand behind them. The prompt is that of vLLM and of the authors."""
+        from safetensors.torch import save_file
+
+        tokens = ["<|embed_token|>", "<|rerank_token|>"]
+        tokenizer = copy.deepcopy(self.tokenizer)
+        tokenizer.add_tokens(tokens, special_tokens=True)
+        document, query = tokenizer.convert_tokens_to_ids(tokens)
+        config.vocab_size = len(tokenizer)
+        backbone = randomize(AutoModel.from_config(config, attn_implementation="eager"), seed)
+        size = config.hidden_size
+        layers = [(size, size // 2), (size // 2, 24)]
+        first, second = [torch.nn.Linear(*layer, bias=False) for layer in layers]
+        head = randomize(torch.nn.Sequential(first, torch.nn.ReLU(), second), seed + 1)
+
+        class Ranking(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model, self.projector = backbone, head
+
+        def prompt(question, documents):
+            passages = "".join(
+                f'<passage id="{i}">\n{text}{tokens[0]}\n</passage>\n'
+                for i, text in enumerate(documents)
+            )
+            return RANKING.format(
+                count=len(documents), query=question, passages=passages, token=tokens[1]
+            )
+
+        model = Ranking()
+        documents = [text for _, text in PAIRS]
+        lists = [(PAIRS[0][0], documents), *((question, [text]) for question, text in PAIRS)]
+
+        def compute(model):
+            results = []
+            for question, texts in lists:
+                ids = torch.tensor([tokenizer(prompt(question, texts))["input_ids"]])
+                states = model.model(ids).last_hidden_state[0]
+                order = torch.cat([states[ids[0] == document], states[ids[0] == query]])
+                vectors = model.projector(order)
+                results += [vectors, torch.cosine_similarity(vectors[-1:], vectors[:-1])]
+            return results
+
+        with torch.no_grad():
+            results = checked(compute, model)
+        rows, scores = results[::2], results[1::2]
+        texts = [dict(text=prompt(*lists[0]), rows=rows_of(rows[0]))]
+        pairs = [
+            dict(text_1=a, text_2=b, score=score.item()) for (a, b), score in zip(PAIRS, scores[1:])
+        ]
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        state = {key: value.to(torch.bfloat16).contiguous() for key, value in model.state_dict().items()}
+        save_file(state, folder / "model.safetensors", metadata=dict(format="pt"))
+        config.architectures, config.dtype = ["JinaForRanking"], "bfloat16"
+        config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        whole = dict(query=PAIRS[0][0], documents=documents, scores=scores[0].tolist())
+        self.write(folder, dict(task="token_embed", texts=texts, pairs=pairs, list=whole))
+
     def late_interaction(self, name, seed):
         """A projection of each token over the text model of Qwen2-VL, compared by MaxSim."""
         text = dict(TINY, rope_parameters=dict(
@@ -390,6 +534,15 @@ def makers(maker):
         "qwen3-regression": lambda n: maker.classifier(
             n, Qwen3Config(**TINY), 12, num_labels=1, problem_type="regression"
         ),
+        "gpt2-class": lambda n: maker.classifier(n, GPT2Config(**GPT2), 21, num_labels=3),
+        "jamba-score": lambda n: maker.classifier(
+            n, JambaConfig(**JAMBA), 22, JambaWithBias, num_labels=1
+        ),
+        "cohere-class": lambda n: maker.classifier(
+            n, CohereConfig(**TINY), 23, CohereForSequenceClassification, num_labels=3
+        ),
+        "gemma3-class": lambda n: maker.classifier(n, Gemma3Config(**GEMMA3), 24, num_labels=2),
+        "phi3-token-class": lambda n: maker.token_classifier(n, Phi3Config(**TINY), 25, 3),
         "qwen3-reranker": lambda n: maker.reranker(
             n, Qwen3Config(**TINY, tie_word_embeddings=True), 13, ["Ġthe", "Ġin"], "from_2_way_softmax"
         ),
@@ -407,6 +560,9 @@ def makers(maker):
         ),
         "jina-5-last": lambda n: maker.with_task(n, Qwen3Config(**TINY, head_dim=16), 20, 4, 6),
         "colqwen2-tokens": lambda n: maker.late_interaction(n, 19),
+        "jina-ranking": lambda n: maker.ranking(
+            n, Qwen3Config(**dict(TINY, max_position_embeddings=2_048), head_dim=16), 26
+        ),
         "qwen2-process": lambda n: maker.reward(
             n,
             Qwen2Config(**TINY),

@@ -23,6 +23,7 @@ struct Golden {
     texts: Vec<Text>,
     #[serde(default)]
     pairs: Vec<Pair>,
+    list: Option<List>,
 }
 
 #[derive(Default, Deserialize)]
@@ -43,6 +44,14 @@ struct Pair {
     text_1: String,
     text_2: String,
     score: f32,
+}
+
+/// A query with documents that are ranked in one prompt.
+#[derive(Deserialize)]
+struct List {
+    query: String,
+    documents: Vec<String>,
+    scores: Vec<f32>,
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -134,6 +143,67 @@ async fn check(name: &str) {
     chunked.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documents_are_ranked_in_one_prompt() {
+    let golden = golden("jina-ranking");
+    let engine = engine("jina-ranking", &golden, |_| ()).await;
+    let List { query, documents, scores } = golden.list.unwrap();
+    let found = engine.score(&[query], &documents).await.unwrap();
+    assert_eq!(found.len(), scores.len());
+    for (found, expected) in found.iter().zip(&scores) {
+        assert!(is_close(*found, *expected), "{found} {expected}");
+    }
+    engine.shutdown().await;
+}
+
+/// The key `pooling_type` says that the model makes vectors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_language_model_in_a_gguf_file_may_make_vectors() {
+    const NAME: &str = "qwen2-last";
+    let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted_encoders");
+    let mut golden = golden(NAME);
+    // The file has no prompts.
+    golden.texts.retain(|text| text.prompt_name.is_none());
+    let config = EngineConfig {
+        device: Device::Cpu,
+        dtype: Dtype::Float32,
+        kv_cache_memory_bytes: Some(16 << 20),
+        tokenizer: Some(folder(NAME)),
+        ..EngineConfig::new(files.join(format!("{NAME}.gguf")))
+    };
+    let engine = Engine::start(config).await.unwrap();
+    let results = engine.pool(requests(&engine, &golden)).await.unwrap();
+    assert_eq!(results.len(), golden.texts.len());
+    for (text, found) in golden.texts.iter().zip(values(&results)) {
+        let close = found.iter().zip(&text.rows[0]).all(|(found, row)| is_close(*found, *row));
+        assert!(close && found.len() == text.rows[0].len(), "{}: {found:?}", text.text);
+    }
+    engine.shutdown().await;
+}
+
+/// The file has the rows of both answers, and the prompt of Qwen3-Reranker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reranker_in_a_gguf_file_takes_its_prompt() {
+    const NAME: &str = "qwen3-reranker";
+    let files = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/formats/converted_encoders");
+    let text = std::fs::read(files.join(format!("{NAME}.golden.json"))).unwrap();
+    let golden: Golden = serde_json::from_slice(&text).unwrap();
+    let config = EngineConfig {
+        device: Device::Cpu,
+        dtype: Dtype::Float32,
+        kv_cache_memory_bytes: Some(16 << 20),
+        tokenizer: Some(folder(NAME)),
+        ..EngineConfig::new(files.join(format!("{NAME}.gguf")))
+    };
+    let engine = Engine::start(config).await.unwrap();
+    for Pair { text_1, text_2, score } in &golden.pairs {
+        let texts = [text_1, text_2].map(std::slice::from_ref);
+        let found = engine.score(texts[0], texts[1]).await.unwrap()[0];
+        assert!(is_close(found, *score), "{text_2}: {found} {score}");
+    }
+    engine.shutdown().await;
+}
+
 macro_rules! poolers {
     ($($test:ident: $folder:literal,)*) => {
         $(
@@ -167,6 +237,11 @@ poolers! {
     gemma_score: "gemma-score",
     qwen2_class: "qwen2-class",
     qwen3_regression: "qwen3-regression",
+    gpt2_class: "gpt2-class",
+    jamba_score: "jamba-score",
+    cohere_class: "cohere-class",
+    gemma3_class: "gemma3-class",
+    phi3_token_class: "phi3-token-class",
     qwen3_reranker: "qwen3-reranker",
     qwen2_reranker: "qwen2-reranker",
     gemma_reranker: "gemma-reranker",
@@ -175,4 +250,5 @@ poolers! {
     qwen2_process: "qwen2-process",
     colqwen2_tokens: "colqwen2-tokens",
     jina_5_last: "jina-5-last",
+    jina_ranking: "jina-ranking",
 }

@@ -34,7 +34,7 @@ import torch  # noqa: E402
 from corpus import sentences  # noqa: E402
 from gguf_models import CASES, CHANGED, CLASSES, HALVES, VOCAB, tiny_model  # noqa: E402
 from make_models import MODELS  # noqa: E402
-from transformers import AutoModelForCausalLM, Mxfp4Config  # noqa: E402
+from transformers import AutoModelForCausalLM, AutoTokenizer, Mxfp4Config  # noqa: E402
 
 from conversion import ModelType, get_model_architecture, get_model_class  # noqa: E402
 from conversion.stablelm import StableLMModel  # noqa: E402
@@ -190,7 +190,17 @@ def convert_text(name):
 ENCODERS = [
     "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
     "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean", "gemma3-published",
+    "roberta-score", "xlmr-score", "distilbert-class", "modernbert-class",
 ]
+# Those whose tokenizer the converter reads, each with its names of the rules of texts.
+OF_CONVERTER = {
+    "bert-mean": "default", "distilbert-mean": "default", "nomic-authors": "default",
+    "distilbert-class": "default", "roberta-score": "roberta-bpe",
+}
+# A reranker of tests/fidelity/poolers, and its tokens of the answers no and yes.
+RERANKER, NO_AND_YES = "qwen3-reranker", ["Ġthe", "Ġin"]
+# A language model of that folder that makes vectors.
+POOLER = "qwen2-last"
 OUT_OF_ENCODERS = HERE / "converted_encoders"
 
 
@@ -206,10 +216,18 @@ def convert_encoder(name):
     if name == "eurobert-mean":
         # It is that of a classifier.
         hparams.pop("classifier_pooling")
-    converter = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
-    if name not in ("bert-mean", "distilbert-mean", "nomic-authors"):
+    if name == "distilbert-class":
+        # Without names of classes, the converter gives both layers the same name.
+        hparams["id2label"] = {0: "bad", 1: "good"}
+    elif "id2label" in hparams:
+        hparams["id2label"] = {int(id): label for id, label in hparams["id2label"].items()}
+    kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    # A class of its own, so that another model of the class has its own vocabulary.
+    converter = type(kind.__name__, (kind,), dict(model_arch=kind.model_arch))
+    if name not in OF_CONVERTER:
         converter.set_vocab = set_vocab
-    converter.get_vocab_base_pre = lambda self, tokenizer: "default"
+    pre = OF_CONVERTER.get(name, "default")
+    converter.get_vocab_base_pre = lambda self, tokenizer: pre
     out = OUT_OF_ENCODERS / f"{name}.gguf"
     with torch.inference_mode():
         kinds = gguf.LlamaFileType
@@ -218,6 +236,58 @@ def convert_encoder(name):
         # The option changes the models that have such modules alone.
         options["sentence_transformers_dense_modules"] = True
         converter(folder, kind, out, **options).write()
+    print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
+
+
+def convert_pooler(name):
+    """Converts a model that sentence-transformers pools. Its results are those in its folder."""
+    folder = HERE.parent / "fidelity" / "poolers" / name
+    hparams = json.loads((folder / "config.json").read_text())
+    kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    converter = type(kind.__name__, (kind,), dict(model_arch=kind.model_arch))
+    converter.set_vocab = set_vocab
+    out = OUT_OF_ENCODERS / f"{name}.gguf"
+    with torch.inference_mode():
+        kind = gguf.LlamaFileType.MOSTLY_BF16
+        converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+    print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
+
+
+def convert_reranker(name):
+    """Converts a model as llama.cpp does Qwen3-Reranker, and records scores of its prompt."""
+    folder = HERE.parent / "fidelity" / "poolers" / name
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    no, yes = tokenizer.convert_tokens_to_ids(NO_AND_YES)
+    hparams = json.loads((folder / "config.json").read_text())
+    kind = get_model_class(get_model_architecture(hparams, ModelType.TEXT))
+    prompts = []
+
+    class Converter(kind):
+        model_arch = kind.model_arch
+        set_vocab = set_vocab
+
+        def _find_rerank_config(self):
+            self.is_rerank, self.is_tied_embeddings = True, True
+            self.token_false_id, self.token_true_id = no, yes
+            add = self.gguf_writer.add_chat_template
+            keep = lambda templates: (prompts.extend(templates), add(templates))  # noqa: E731
+            self.gguf_writer.add_chat_template = keep
+
+    out = OUT_OF_ENCODERS / f"{name}.gguf"
+    with torch.inference_mode():
+        kind = gguf.LlamaFileType.MOSTLY_BF16
+        Converter(folder, kind, out, eager=True, model_name=name, hparams=hparams).write()
+    [prompt] = [one["template"] for one in prompts]
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    pairs = json.loads((folder / "golden.json").read_text())["pairs"]
+    for pair in pairs:
+        text = prompt.replace("{query}", pair["text_1"]).replace("{document}", pair["text_2"])
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
+        with torch.no_grad():
+            logits = model(ids, use_cache=False).logits[0, -1, [yes, no]]
+        pair["score"] = logits.softmax(-1)[0].item()
+    path = OUT_OF_ENCODERS / f"{name}.golden.json"
+    path.write_text(json.dumps(dict(task="classify", texts=[], pairs=pairs)) + "\n")
     print(f"{name}: {out.stat().st_size / 1000:.0f} kB")
 
 
@@ -269,7 +339,13 @@ if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
     OUT_OF_TEXTS.mkdir(exist_ok=True)
     OUT_OF_ENCODERS.mkdir(exist_ok=True)
-    for name in sys.argv[2:] or [*CASES, *TEXTS, *ENCODERS]:
+    for name in sys.argv[2:] or [*CASES, *TEXTS, *ENCODERS, RERANKER, POOLER]:
+        if name == POOLER:
+            convert_pooler(name)
+            continue
+        if name == RERANKER:
+            convert_reranker(name)
+            continue
         if name in ENCODERS:
             convert_encoder(name)
             continue

@@ -4,6 +4,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod broken;
+mod classifiers;
 mod command_line;
 mod converted;
 mod families;

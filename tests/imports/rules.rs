@@ -281,6 +281,12 @@ pub(crate) const RULES: &[Rule] = &[
         reason: "media are files and numbers; they are fetched and encoded elsewhere",
     },
     Rule {
+        folder: "src/torch_file",
+        except: &[],
+        forbidden: &["burn", "playhouse_actors", "ractor", "tokio", "serde_json", "crate::model"],
+        reason: "a file of torch is numbers and texts; other modules interpret them",
+    },
+    Rule {
         folder: "src/profile",
         except: &[],
         forbidden: &["burn", "ractor", "tokio", "crate::engine", "crate::model", "crate::executor"],

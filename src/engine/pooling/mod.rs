@@ -1,6 +1,7 @@
 //! Pooling: vectors, classes and scores of prompts, in place of generated tokens.
 
 mod heads;
+mod listwise;
 mod pieces;
 mod scoring;
 
@@ -31,7 +32,7 @@ use self::{
     pieces::{Join, Pieces},
     scoring::PairForm,
 };
-use super::Engine;
+use super::{Engine, PoolerFacts};
 use crate::model::pooling::{PairInput, SCORE_TOKEN};
 
 /// The result of one pooled prompt.
@@ -247,10 +248,16 @@ impl Engine {
     /// Returns how the model's classifier takes a pair, as in vLLM.
     fn pair_form(&self) -> PairForm {
         let pooler = self.loaded().pooler.as_ref();
+        if pooler.is_some_and(|pooler| pooler.ranks_lists) {
+            return PairForm::List;
+        }
         match pooler.filter(|pooler| pooler.classifies) {
             Some(_) if self.config().chat_template.is_some() => PairForm::Template,
-            Some(pooler) if pooler.pairs == PairInput::OneText => PairForm::Text,
-            Some(pooler) if pooler.pairs == PairInput::DocumentFirst => PairForm::DocumentFirst,
+            Some(PoolerFacts { pairs: PairInput::OneText, .. }) => PairForm::Text,
+            Some(PoolerFacts { pairs: PairInput::DocumentFirst, .. }) => PairForm::DocumentFirst,
+            Some(PoolerFacts { pairs: PairInput::Prompt(prompt), .. }) => {
+                PairForm::Prompt(prompt.clone())
+            }
             Some(pooler)
                 if pooler.pairs == PairInput::Conversation
                     && !self.loaded().chat_templates.is_empty() =>

@@ -10,7 +10,7 @@ use playhouse_actors::{
 };
 use serde_json::{Map, Value, json};
 
-use super::PoolError;
+use super::{PoolError, listwise};
 use crate::engine::media::CONTENT_ALONE;
 
 /// One side of a pair.
@@ -40,7 +40,7 @@ pub(crate) struct Scoring {
 }
 
 /// How a classifier takes a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum PairForm {
     /// Two texts, which the tokenizer joins.
     #[default]
@@ -53,6 +53,10 @@ pub(super) enum PairForm {
     Conversation,
     /// One text: the document, then the query, each behind its kind.
     DocumentFirst,
+    /// A text with a query and all its documents, for a model with a vector for each of them.
+    List,
+    /// This text, with both in its places, and with the special tokens.
+    Prompt(String),
 }
 
 /// The template of [`PairForm::DocumentFirst`]: `get_score_template` of vLLM's class.
@@ -76,6 +80,7 @@ impl Scoring {
         let num_queries = queries.len();
         let pairs = pairs(num_queries, documents.len())?;
         let prompts: Vec<PromptWithMedia> = match task {
+            _ if form == PairForm::List => lists(&queries, &documents, variables)?,
             PoolingTask::Embed | PoolingTask::TokenEmbed => {
                 queries.into_iter().chain(documents).map(PairSide::alone).collect()
             }
@@ -99,7 +104,12 @@ impl Scoring {
 
     /// Returns whether the tokenizer adds special tokens around the prompts.
     pub(crate) fn adds_special_tokens(&self) -> bool {
-        self.form != PairForm::Conversation
+        !matches!(self.form, PairForm::Conversation | PairForm::Prompt(_))
+    }
+
+    /// Returns whether a prompt has all documents of a query. Then no token may be cut off.
+    pub(crate) fn is_listwise(&self) -> bool {
+        self.form == PairForm::List
     }
 
     /// Returns the same pairs, of which these tokens of documents have no part in a comparison.
@@ -123,6 +133,9 @@ impl Scoring {
         &self,
         results: impl Iterator<Item = (&'a [TokenId], &'a Pooled)>,
     ) -> Vec<f32> {
+        if self.is_listwise() {
+            return results.flat_map(|(_, result)| listwise::scores(result)).collect();
+        }
         match self.task {
             PoolingTask::Classify | PoolingTask::TokenClassify => {
                 results.filter_map(|(_, row)| row.values.first().copied()).collect()
@@ -156,6 +169,21 @@ impl PairSide {
             Self::Text(text) => (Prompt::Text(text.as_ref().to_owned()), [].into()),
             Self::Parts { parts, media } => {
                 (written(CONTENT_ALONE, vec![message("user", parts.into())]), media)
+            }
+        }
+    }
+
+    /// Returns the text of a side that is nothing else.
+    ///
+    /// # Errors
+    /// [`RequestError::InvalidParameter`] if it has parts.
+    fn text(&self) -> Result<&str, RequestError> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Parts { .. } => {
+                let accepted =
+                    "texts, because the model's prompt for pairs has no place for images";
+                Err(RequestError::invalid("documents", "a content of parts", accepted))
             }
         }
     }
@@ -198,7 +226,7 @@ impl PairForm {
     /// # Errors
     /// [`RequestError::InvalidParameter`] if the tokenizer joins texts, and a side has images.
     fn prompt(
-        self,
+        &self,
         query: &PairSide,
         document: &PairSide,
         variables: &Map<String, Value>,
@@ -219,6 +247,14 @@ impl PairForm {
             }
             (Self::Text, ..) => written(CONTENT_ALONE, messages()),
             (Self::DocumentFirst, ..) => written(DOCUMENT_FIRST, messages()),
+            (Self::List, ..) => Prompt::Text(listwise::prompt(
+                query.text()?,
+                std::iter::once(document.text()?),
+                variables,
+            )),
+            (Self::Prompt(prompt), ..) => {
+                Prompt::Text(filled(prompt, query.text()?, document.text()?))
+            }
             (Self::Template | Self::Conversation, ..) => {
                 let (messages, chat_template_kwargs) = (messages(), variables.clone());
                 let chat = ChatPrompt { messages, chat_template_kwargs, ..ChatPrompt::default() };
@@ -226,6 +262,36 @@ impl PairForm {
             }
         })
     }
+}
+
+/// Returns a prompt for each query: one with all documents, or each with its own.
+///
+/// # Errors
+/// [`RequestError::InvalidParameter`] if a side has images.
+fn lists(
+    queries: &[PairSide],
+    documents: &[PairSide],
+    variables: &Map<String, Value>,
+) -> Result<Vec<PromptWithMedia>, PoolError> {
+    let prompt = |query: &PairSide, documents: &[PairSide]| {
+        let texts: Vec<&str> = documents.iter().map(PairSide::text).collect::<Result<_, _>>()?;
+        let text = listwise::prompt(query.text()?, texts.into_iter(), variables);
+        Ok((Prompt::Text(text), [].into()))
+    };
+    match queries {
+        [query] => Ok(vec![prompt(query, documents)?]),
+        _ => {
+            let pairs = queries.iter().zip(documents);
+            pairs.map(|(query, document)| prompt(query, std::slice::from_ref(document))).collect()
+        }
+    }
+}
+
+/// Returns `prompt` with the texts of a pair in its places. A place within a text is one of the
+/// text.
+fn filled(prompt: &str, query: &str, document: &str) -> String {
+    let parts = prompt.split("{query}").map(|part| part.replace("{document}", document));
+    parts.collect::<Vec<_>>().join(query)
 }
 
 /// Returns the indices of scores, the best one first. Equal ones keep their order.
@@ -268,7 +334,7 @@ fn similarity(
     query.rows().map(best).sum::<f64>() as f32
 }
 
-fn cosine(a: &[f32], b: &[f32]) -> f64 {
+pub(super) fn cosine(a: &[f32], b: &[f32]) -> f64 {
     // torch's `cosine_similarity` bounds each length from below.
     let length = |x: &[f32]| dot(x, x).sqrt().max(1e-8);
     dot(a, b) / (length(a) * length(b))
@@ -342,6 +408,33 @@ mod tests {
         assert!(matches!(&prompts[1].0, Prompt::Text(text) if text == "qb"), "{prompts:?}");
         let classes = [pooled(&[0.25], 1), pooled(&[0.5], 1)];
         assert_eq!(scoring.scores(classes.iter().map(|it| (none, it))), [0.25, 0.5]);
+    }
+
+    #[test]
+    fn a_list_is_one_prompt_of_a_query() {
+        let of = |queries: &[&str], documents: &[&str]| {
+            let (queries, documents) = (texts(queries), texts(documents));
+            let task = PoolingTask::TokenEmbed;
+            Scoring::new(task, PairForm::List, queries, documents, &Map::new()).unwrap()
+        };
+        let (scoring, prompts) = of(&["q"], &["a", "b"]);
+        assert_eq!((prompts.len(), scoring.is_listwise()), (1, true));
+        let result = pooled(&[2.0, 0.0, 0.0, 1.0, 3.0, 0.0], 2);
+        let none: &[TokenId] = &[];
+        assert_eq!(scoring.scores([(none, &result)].into_iter()), [1.0, 0.0]);
+        assert_eq!(of(&["q", "r"], &["a", "b"]).1.len(), 2);
+    }
+
+    #[test]
+    fn a_pair_fills_the_places_of_a_prompt() {
+        let text = filled("<q>{query}<d>{document}<e>{query}", "{document}?", "{query}!");
+        assert_eq!(text, "<q>{document}?<d>{query}!<e>{document}?");
+        let (queries, documents) = (texts(&["q"]), texts(&["d"]));
+        let form = PairForm::Prompt("{query} {document}".to_owned());
+        let made = Scoring::new(PoolingTask::Classify, form, queries, documents, &Map::new());
+        let (scoring, prompts) = made.unwrap();
+        assert!(matches!(&prompts[0].0, Prompt::Text(text) if text == "q d"), "{prompts:?}");
+        assert!(!scoring.adds_special_tokens());
     }
 
     #[test]

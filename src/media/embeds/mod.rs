@@ -3,7 +3,6 @@
 
 mod file;
 mod layout;
-mod pickle;
 #[cfg(test)]
 mod tests;
 

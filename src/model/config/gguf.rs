@@ -6,6 +6,7 @@ mod architecture;
 mod architectures;
 mod authors;
 mod blocks;
+mod classifiers;
 mod encoders;
 mod factors;
 mod gemmas;
@@ -38,8 +39,9 @@ use super::file::Fields;
 use super::source::ConfigSource;
 use super::{ConfigError, GenerationConfig};
 use crate::gguf::GgufFile;
+use crate::model::families::{self, Entry};
 use crate::model::family::Family;
-use crate::model::{families, pooling};
+use crate::model::pooling;
 
 const ARCHITECTURE: &str = "general.architecture";
 
@@ -67,6 +69,10 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
         metadata.rope(family)?;
     }
     metadata.own_keys()?;
+    metadata.classes()?;
+    if families::text_family(class).is_some() {
+        metadata.pooling_of_language()?;
+    }
     unknown::refuse(&metadata)?;
     metadata.tokens()?;
     let Metadata { object, origins, .. } = metadata;
@@ -77,7 +83,11 @@ pub(super) fn read(file: &GgufFile) -> Result<ConfigSource, ConfigError> {
 /// Returns the family of a class without an output layer.
 fn of_pooling(class: &str) -> Option<&'static Family> {
     let mut classes = pooling::converted();
-    classes.find(|(name, ..)| name == class).map(|(_, family, _)| family)
+    let (_, entry, _) = classes.find(|(name, ..)| name == class)?;
+    match entry {
+        Entry::Family(family) => Some(family),
+        Entry::Wrapper(_) => None,
+    }
 }
 
 /// Returns llama.cpp's names for the models of the class `class`.
@@ -108,6 +118,9 @@ fn architecture(file: &GgufFile) -> Result<&'static Architecture, ConfigError> {
 
 /// Returns the entry of `architectures` that config.json would have.
 fn class(metadata: &mut Metadata<'_>) -> Result<&'static str, ConfigError> {
+    if let Some(class) = metadata.classifier()? {
+        return Ok(class);
+    }
     for Variant { key, least, tensor, class } in metadata.architecture.variants {
         let key = metadata.key(key);
         let has = |end: &str| metadata.file.tensors().any(|(name, _)| name.ends_with(end));

@@ -5,83 +5,53 @@ use super::plan::{Origin, RewardHead};
 use crate::model::families::{
     self, Entry, LATE_INTERACTION, RANKERS, TWO_TOWERS, WRAPPERS, encoders,
 };
-use crate::model::family::Family;
 use crate::model::wrapper::Wrapper;
 
 /// Families whose text models have a name of their own in transformers, beside multimodal ones.
 const TEXTS: [&str; 6] = ["Gemma3", "Gemma3n", "Gemma4", "Llama4", "Qwen3_5", "Qwen3_5Moe"];
 
-/// The classes with classifiers that HF has for some backbones.
-struct Classes {
-    /// Whether there is `…ForSequenceClassification`, with `score.weight` over the last token.
-    of_texts: bool,
-    /// The module of the classifier of `…ForTokenClassification`, if there is that class.
-    of_tokens: Option<&'static str>,
-    /// The beginnings of the names of the classes.
-    prefixes: &'static [&'static str],
-}
-
-/// The backbones that HF has with classifiers. Each is in one row.
-const CLASSIFIERS: &[Classes] = &[
-    Classes {
-        of_texts: true,
-        of_tokens: Some("score"),
-        prefixes: &[
-            "Llama",
-            "Mistral",
-            "Qwen2",
-            "Qwen3",
-            "Gemma",
-            "Gemma2",
-            "Phi3",
-            "Glm",
-            "Starcoder2",
-            "Mixtral",
-            "Qwen2Moe",
-            "Qwen3Moe",
+/// The modules of the classifiers that HF's `…ForTokenClassification` have, each with the
+/// beginnings of the names of the classes.
+const OF_TOKENS: &[(&str, &[&str])] = &[
+    (
+        "score",
+        &[
+            "Apertus",
             "Arcee",
             "DeepseekV3",
             "Exaone4",
+            "Gemma",
+            "Gemma2",
+            "Glm",
             "Glm4",
             "GptOss",
             "Helium",
+            "Llama",
             "MiniMax",
             "Ministral",
             "Ministral3",
+            "Mistral",
+            "Mixtral",
             "Nemotron",
             "Persimmon",
             "Phi",
+            "Phi3",
+            "Qwen2",
+            "Qwen2Moe",
+            "Qwen3",
+            "Qwen3Moe",
             "Qwen3Next",
+            "Qwen3_5",
             "SeedOss",
             "SmolLM3",
             "StableLm",
+            "Starcoder2",
         ],
-    },
-    Classes {
-        of_texts: true,
-        of_tokens: Some("classifier"),
-        prefixes: &["BioGpt", "Bloom", "Falcon", "GPT2", "GPTBigCode", "GPTNeo", "GPTNeoX", "Mpt"],
-    },
-    Classes {
-        of_texts: true,
-        of_tokens: None,
-        prefixes: &[
-            "Gemma3Text",
-            "DeepseekV2",
-            "GPTJ",
-            "HunYuanDenseV1",
-            "HunYuanMoEV1",
-            "Jamba",
-            "MiniCPM3",
-            "OPT",
-            "Olmo",
-            "Olmo2",
-            "Olmo3",
-            "Phimoe",
-            "Qwen3_5Text",
-        ],
-    },
-    Classes { of_texts: false, of_tokens: Some("score"), prefixes: &["Apertus"] },
+    ),
+    (
+        "classifier",
+        &["BioGpt", "Bloom", "Falcon", "GPT2", "GPTBigCode", "GPTNeo", "GPTNeoX", "Mpt"],
+    ),
 ];
 
 /// Reward models: code in folders, each with the family of its backbone and its head.
@@ -91,46 +61,62 @@ const REWARDS: [(&str, &str, RewardHead); 3] = [
     ("InternLM2ForRewardModel", "InternLM2ForCausalLM", RewardHead::Value),
 ];
 
+/// vLLM's names of backbones whose other parts are modules of sentence-transformers, each with the
+/// family.
+const BACKBONES: [(&str, &str); 1] = [("ColBERTLfm2Model", "Lfm2ForCausalLM")];
+
 /// Returns the name that the classes of a family begin with: "Llama" of "LlamaForCausalLM".
 fn class_prefix(architecture: &str) -> Option<String> {
+    if let Some(name) = architecture.strip_suffix("ForConditionalGeneration") {
+        return Some(name.to_owned());
+    }
     let name = architecture.strip_suffix("ForCausalLM");
     let name = name.or_else(|| architecture.strip_suffix("LMHeadModel"))?;
     let suffix = if TEXTS.contains(&name) { "Text" } else { "" };
     Some(format!("{name}{suffix}"))
 }
 
-/// Returns the classes of a backbone whose names begin with `prefix`, with their heads.
-fn classes_of(prefix: &str) -> impl Iterator<Item = (String, Origin)> + use<> {
-    let classes = CLASSIFIERS.iter().find(|classes| classes.prefixes.contains(&prefix));
-    let of_texts = classes.is_some_and(|classes| classes.of_texts);
-    let of_tokens = classes.and_then(|classes| classes.of_tokens);
+/// Returns the classes of a backbone whose names begin with `prefix`, with their heads. As in vLLM,
+/// each has `…ForSequenceClassification`, also where HF has no class of that name.
+fn classes_of(prefix: &str, entry: Entry) -> impl Iterator<Item = (String, Entry, Origin)> + use<> {
+    let of_tokens = OF_TOKENS.iter().find(|(_, prefixes)| prefixes.contains(&prefix));
+    let is_text = matches!(entry, Entry::Family(_));
+    let is_in_wrapped = matches!(entry, Entry::Wrapper(it) if it.classifier().is_some());
     let all = [
-        Some(("Model", Origin::Backbone)),
-        of_texts.then_some(("ForSequenceClassification", Origin::Classifier)),
-        of_tokens.map(|module| ("ForTokenClassification", Origin::TokenClassifier(module))),
+        is_text.then_some(("Model", Origin::Backbone)),
+        (!is_in_wrapped).then_some(("ForSequenceClassification", Origin::Classifier)),
+        of_tokens.map(|(module, _)| ("ForTokenClassification", Origin::TokenClassifier(*module))),
     ];
     let prefix = prefix.to_owned();
-    all.into_iter().flatten().map(move |(form, origin)| (format!("{prefix}{form}"), origin))
+    all.into_iter().flatten().map(move |(form, origin)| (format!("{prefix}{form}"), entry, origin))
 }
 
-/// Returns the architectures, each with the family of its backbone and its own heads. Every family
-/// has a `…Model`. Attention is causal, except in Gemma 3 for embeddings.
-pub(in crate::model) fn converted() -> impl Iterator<Item = (String, &'static Family, Origin)> {
-    let own = families::entries().filter_map(|(name, entry)| match entry {
+/// Returns the architectures, each with its backbone and its own heads. Every family has a
+/// `…Model`. Attention is causal, except in Gemma 3 for embeddings. A multimodal class has
+/// classifiers of its text alone, unless it is in [`wrapped`].
+pub(in crate::model) fn converted() -> impl Iterator<Item = (String, Entry, Origin)> {
+    let own = families::entries().filter(|(name, entry)| match entry {
         // Another spelling has the same classes.
-        Entry::Family(family) if family.architecture == name => Some(family),
-        Entry::Family(_) | Entry::Wrapper(_) => None,
+        Entry::Family(family) => family.architecture == *name,
+        Entry::Wrapper(_) => true,
     });
-    let bases = own.flat_map(|family| {
-        let classes = class_prefix(family.architecture).map(|prefix| classes_of(&prefix));
-        classes.into_iter().flatten().map(move |(name, origin)| (name, family, origin))
+    let bases = own.flat_map(|(name, entry)| {
+        let classes = class_prefix(name).map(|prefix| classes_of(&prefix, entry));
+        classes.into_iter().flatten()
     });
     let rewards = REWARDS.into_iter().filter_map(|(name, family, head)| {
-        Some((name.to_owned(), families::text_family(family)?, Origin::Reward(head)))
+        let family = families::text_family(family)?;
+        Some((name.to_owned(), Entry::Family(family), Origin::Reward(head)))
     });
-    let of_encoders = encoders::classes()
-        .map(|class| (class.architecture.to_owned(), class.family, Origin::Encoder(class.head)));
-    bases.chain(rewards).chain(of_encoders)
+    let backbones = BACKBONES.into_iter().filter_map(|(name, family)| {
+        let family = families::text_family(family)?;
+        Some((name.to_owned(), Entry::Family(family), Origin::Backbone))
+    });
+    let of_encoders = encoders::classes().map(|class| {
+        let entry = Entry::Family(class.family);
+        (class.architecture.to_owned(), entry, Origin::Encoder(class.head))
+    });
+    bases.chain(rewards).chain(backbones).chain(of_encoders)
 }
 
 /// Returns the architectures that are a multimodal class with another head, or with none.
@@ -175,22 +161,15 @@ mod tests {
 
     #[test]
     fn every_backbone_has_its_classes() {
-        let names: Vec<_> = converted().map(|(name, ..)| name).collect();
+        let names = converted().map(|(name, ..)| name);
+        let names: Vec<_> = names.chain(wrapped().map(|(name, ..)| name)).collect();
         let has = |name: &str| names.iter().any(|known| known == name);
-        for classes in CLASSIFIERS {
-            for prefix in classes.prefixes {
-                let is_there = |form: &str| has(&format!("{prefix}{form}"));
-                assert!(is_there("Model"), "{prefix}");
-                assert_eq!(is_there("ForSequenceClassification"), classes.of_texts, "{prefix}");
-                assert_eq!(
-                    is_there("ForTokenClassification"),
-                    classes.of_tokens.is_some(),
-                    "{prefix}",
-                );
+        for prefix in OF_TOKENS.iter().flat_map(|(_, prefixes)| *prefixes) {
+            for form in ["ForSequenceClassification", "ForTokenClassification"] {
+                assert!(has(&format!("{prefix}{form}")), "{prefix}{form}");
             }
         }
-        let mut prefixes: Vec<_> =
-            CLASSIFIERS.iter().flat_map(|classes| classes.prefixes).collect();
+        let mut prefixes: Vec<_> = OF_TOKENS.iter().flat_map(|(_, prefixes)| *prefixes).collect();
         let count = prefixes.len();
         prefixes.sort();
         prefixes.dedup();
@@ -204,11 +183,17 @@ mod tests {
             "Llama4TextModel",
             "GteNewModel",
             "ColBERTModernBertModel",
+            "ColBERTLfm2Model",
             "BertSpladeSparseEmbeddingModel",
+            "CohereForSequenceClassification",
+            "JambaForSequenceClassification",
+            "Gemma3ForSequenceClassification",
+            "Gemma3TextForSequenceClassification",
+            "Qwen3_5ForTokenClassification",
         ] {
             assert!(has(name), "{name}");
         }
-        assert!(!has("Gemma3Model") && !has("CohereForSequenceClassification"));
+        assert!(!has("Gemma3Model") && !has("CohereForTokenClassification"));
         let mut once = names.clone();
         once.sort();
         once.dedup();

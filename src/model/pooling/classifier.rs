@@ -32,7 +32,7 @@ pub struct Classifier {
 }
 
 /// How a classifier takes a pair of texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum PairInput {
     /// The tokenizer joins them.
     #[default]
@@ -45,6 +45,9 @@ pub enum PairInput {
     /// They are one text, the second one first, each behind its kind, and [`SCORE_TOKEN`] behind it
     /// (`JinaVLForRanking`).
     DocumentFirst,
+    /// They are in the places `{query}` and `{document}` of this text, which has its special tokens
+    /// (llama.cpp's template `rerank`).
+    Prompt(String),
 }
 
 /// The token whose hidden state is the score of a pair with [`PairInput::DocumentFirst`].

@@ -7,11 +7,13 @@ use serde_json::{Map, Value};
 use super::{
     Calibration, ClassifierActivation, LogitScore, PairInput,
     encoder_plan::{HeadFields, LayerPlan, tensors_of},
+    gguf_modules,
     plan::{Origin, RewardHead},
     tokens::Vocabulary,
 };
 use crate::{
     config::{PoolerConfig, TokenPooling},
+    gguf::is_gguf,
     model::{
         ConfigError, ModelError,
         encoder_class::{ClassHead, EncoderHead},
@@ -46,7 +48,7 @@ pub(in crate::model) struct ClassifierPlan {
 /// The tensors of a classifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ClassifierWeights {
-    /// One layer without a bias.
+    /// One layer. HF's classes have no bias.
     Linear(&'static str),
     /// [`REWARD_LAYERS`], with biases.
     TwoLayers,
@@ -57,6 +59,8 @@ pub(super) enum ClassifierWeights {
     /// The row of the second token less the row of the first. The softmax over the logits of both
     /// is then the sigmoid of one.
     Difference([u32; 2]),
+    /// The first row of a GGUF file's [`OUTPUT`](gguf_modules::OUTPUT) less the second one.
+    StoredDifference,
 }
 
 impl ClassifierWeights {
@@ -72,7 +76,7 @@ impl ClassifierWeights {
                 });
                 dense.chain([*module]).collect()
             }
-            Self::Rows(_) | Self::Difference(_) => Vec::new(),
+            Self::Rows(_) | Self::Difference(_) | Self::StoredDifference => Vec::new(),
         };
         modules.into_iter().map(str::to_owned).collect()
     }
@@ -127,8 +131,13 @@ impl ClassifierPlan {
             let plan = Self::of_classes(fields, count, weights)?;
             return Ok(Self { is_by_token_alone: true, ..plan });
         }
+        let is_file = is_gguf(fields.folder);
         let Origin::Encoder(head) = origin else {
-            return Self::of_classes(fields, count, ClassifierWeights::Linear(SCORE));
+            if !is_file {
+                return Self::of_classes(fields, count, ClassifierWeights::Linear(SCORE));
+            }
+            let plan = Self::of_classes(fields, 1, ClassifierWeights::StoredDifference)?;
+            return Ok(Self { pairs: gguf_modules::pair_input(config), ..plan });
         };
         let Some(class) = head.class_head() else {
             let why = "the architecture has no classifier";
@@ -137,6 +146,7 @@ impl ClassifierPlan {
         let ClassHead { layers, classifier: module, has_bias, temperature, .. } = class;
         let layers = fields.layers(layers)?;
         let weights = ClassifierWeights::Encoder { layers, module, has_bias };
+        let weights = if is_file { gguf_modules::named_in_file(weights) } else { weights };
         let is_by_token_alone = matches!(head, EncoderHead::Tokens(_));
         let temperature = temperature.map_or(Ok(1.0), |field| fields.divisor(field))?;
         let plan = Self::of_classes(fields, count, weights)?;
@@ -217,8 +227,17 @@ impl ClassifierPlan {
                 });
                 tensors.collect()
             }
+            ClassifierWeights::StoredDifference => {
+                vec![(format!("{}.weight", gguf_modules::OUTPUT), vec![2, width])]
+            }
             ClassifierWeights::Rows(_) | ClassifierWeights::Difference(_) => Vec::new(),
         }
+    }
+
+    /// Returns the name of a bias that is read if it is stored. As in vLLM, a classifier over the
+    /// last token may have one, for example that of Jamba.
+    pub(in crate::model) fn optional_bias(&self) -> Option<String> {
+        matches!(self.weights, ClassifierWeights::Linear(SCORE)).then(|| format!("{SCORE}.bias"))
     }
 
     /// Returns the calibration that the settings ask for, of logits divided by the temperature.
@@ -416,9 +435,9 @@ mod tests {
         let pairs = |config: Value| plan(config, Origin::Classifier).unwrap().pairs;
         let rows = json!({"classifier_from_token": ["yes"], "method": "no_post_processing"});
         for (field, value, expected) in [
-            ("use_sep_token", json!(true), [PairInput::Joined; 2]),
-            ("use_sep_token", json!(false), [PairInput::OneText; 2]),
-            ("use_pad_token", json!(true), [PairInput::Joined; 2]),
+            ("use_sep_token", json!(true), [PairInput::Joined, PairInput::Joined]),
+            ("use_sep_token", json!(false), [PairInput::OneText, PairInput::OneText]),
+            ("use_pad_token", json!(true), [PairInput::Joined, PairInput::Joined]),
             ("use_sep_token", json!(null), [PairInput::Joined, PairInput::OneText]),
         ] {
             let (mut plain, mut rows) = (json!({"num_labels": 1}), rows.clone());
@@ -435,6 +454,15 @@ mod tests {
         let expected = expected.map(|(name, shape)| (name.to_owned(), shape));
         assert_eq!(plan.tensors(8, NormKind::Rms), expected);
         assert!(plan.is_by_token_alone());
+    }
+
+    #[test]
+    fn a_score_may_have_a_bias() {
+        let bias = |config: Value, origin| plan(config, origin).unwrap().optional_bias();
+        let of_texts = bias(json!({}), Origin::Classifier);
+        assert_eq!(of_texts.as_deref(), Some("score.bias"));
+        assert_eq!(bias(json!({}), Origin::TokenClassifier("score")), None);
+        assert_eq!(bias(json!({}), Origin::Reward(RewardHead::Value)), None);
     }
 
     #[test]

@@ -40,6 +40,10 @@ pub(in crate::model) struct EncoderPlan {
     pub(super) vocabulary: Option<MaskedLmPlan>,
     /// The module of the projection of each token, and whether it has a bias.
     pub(super) projection: Option<(&'static str, bool)>,
+    /// Whether texts have no vector behind the projection.
+    pub(super) projects_tokens_alone: bool,
+    /// The modules of two layers behind the tokens of a ranking.
+    pub(super) listwise: Option<[&'static str; 2]>,
 }
 
 impl EncoderHead {
@@ -47,7 +51,13 @@ impl EncoderHead {
     pub(super) fn class_head(self) -> Option<ClassHead> {
         match self {
             Self::Sequence(head) | Self::Tokens(head) => Some(head),
-            Self::Vectors | Self::Pooled(_) | Self::MaskedLm(_) | Self::TokenVectors { .. } => None,
+            Self::Vectors
+            | Self::Pooled(_)
+            | Self::MaskedLm(_)
+            | Self::TokenVectors { .. }
+            | Self::Projected { .. }
+            | Self::Listwise { .. }
+            | Self::Threefold => None,
         }
     }
 }
@@ -66,14 +76,30 @@ impl EncoderPlan {
         };
         let projection = match head {
             EncoderHead::TokenVectors { module, has_bias } => Some((module, has_bias)),
+            EncoderHead::Projected { module, .. } => Some((module, false)),
             _ => None,
         };
         let field = match head {
-            EncoderHead::Pooled(field) => Some(field),
+            EncoderHead::Pooled(field) | EncoderHead::Projected { pooling: field, .. } => {
+                Some(field)
+            }
             head => head.class_head().map_or(Some(VECTORS_POOLING), |head| head.pooling),
         };
         let (sequence, pools_classes) = fields.pooling(field)?;
-        Ok(Self { sequence, pools_classes, vocabulary, projection })
+        let listwise = match head {
+            EncoderHead::Listwise { layers, .. } => Some(layers),
+            _ => None,
+        };
+        let is_of_tokens = matches!(head, EncoderHead::TokenVectors { .. });
+        let projects_tokens_alone = is_of_tokens || listwise.is_some();
+        Ok(Self {
+            sequence,
+            pools_classes,
+            vocabulary,
+            projection,
+            projects_tokens_alone,
+            listwise,
+        })
     }
 
     /// Returns the tensors of the head of a masked language model, with their shapes: of hidden

@@ -1,11 +1,15 @@
-//! The layers behind the pooling that a GGUF file has, in place of files of sentence-transformers.
+//! The layers behind the pooling that a GGUF file has, in place of files of sentence-transformers,
+//! and the names of its classifier.
 
 use std::path::Path;
 
 use playhouse_kernels::WeightDtype;
 use serde_json::{Map, Value};
 
-use super::{Dense, DenseActivation, SentenceTransformers, Shortcut, Stage};
+use super::{
+    Dense, DenseActivation, PairInput, SentenceTransformers, Shortcut, Stage,
+    classifier_plan::ClassifierWeights, encoder_plan::LayerPlan,
+};
 use crate::{
     config::SequencePooling,
     gguf::is_gguf,
@@ -49,14 +53,47 @@ impl StoredDense {
     }
 }
 
+/// The modules of a classifier, by llama.cpp's names: its first layer, the norm of that, and the
+/// last one.
+const CLASSIFIER: [&str; 3] = ["cls", "cls.norm", OUTPUT];
+/// The module of the rows of a Qwen3 reranker, that of the token yes first.
+pub(super) const OUTPUT: &str = "cls.output";
+
+/// Returns the weights of the classifier of an encoder with the names that they have in a file.
+pub(super) fn named_in_file(weights: ClassifierWeights) -> ClassifierWeights {
+    let (layers, has_bias) = match weights {
+        ClassifierWeights::Encoder { layers, has_bias, .. } => (layers, has_bias),
+        other => return other,
+    };
+    let [dense, norm, module] = CLASSIFIER;
+    let named = |layer: LayerPlan| match layer {
+        LayerPlan::Dense { has_bias, activation, .. } => {
+            LayerPlan::Dense { module: dense, has_bias, activation }
+        }
+        LayerPlan::Norm { .. } => LayerPlan::Norm { module: norm },
+    };
+    let layers = layers.into_iter().map(named).collect();
+    ClassifierWeights::Encoder { layers, module, has_bias }
+}
+
+/// Returns how a reranker takes a pair: by the prompt in its file, or by default as one text.
+pub(super) fn pair_input(config: &Map<String, Value>) -> PairInput {
+    let prompt = config.get("pair_prompt").and_then(Value::as_str);
+    prompt.map_or(PairInput::OneText, |prompt| PairInput::Prompt(prompt.to_owned()))
+}
+
 /// Returns the modules of `model` before and behind its layers, if it is a file with any. Vectors
 /// are normalized, as those of other files are.
 pub(super) fn read(model: &Path, config: &Map<String, Value>) -> Option<SentenceTransformers> {
-    if StoredDense::of_file(model, config).is_empty() {
-        return None;
-    }
-    let pooling = match config.get("emb_pooler").and_then(Value::as_str) {
-        Some("cls") => SequencePooling::Cls,
+    let text = |field: &str| config.get(field).and_then(Value::as_str);
+    let pooling = match text("file_pooling").filter(|_| is_gguf(model)) {
+        None if StoredDense::of_file(model, config).is_empty() => return None,
+        None => text("emb_pooler").unwrap_or("mean"),
+        Some(of_language) => of_language,
+    };
+    let pooling = match pooling {
+        "cls" => SequencePooling::Cls,
+        "last" => SequencePooling::Last,
         _ => SequencePooling::Mean,
     };
     let pooling = Some(pooling.into());

@@ -9,6 +9,7 @@ use super::{
     Shortcut, Stage, VocabularyHead,
     classifier_plan::{ClassifierWeights, REWARD_LAYERS},
     encoder_plan::LayerPlan,
+    gguf_modules,
     plan::refused,
 };
 use crate::model::{ModelConfig, ModelError, WeightLoader, config::LogitsConfig, layers::MaskedLm};
@@ -18,7 +19,7 @@ use crate::model::{ModelConfig, ModelError, WeightLoader, config::LogitsConfig, 
 struct Heads {
     classifier: Option<Classifier>,
     vocabulary: Option<VocabularyHead>,
-    projection: Option<Stage>,
+    projection: Vec<Stage>,
 }
 
 /// Builds the pooler of a model.
@@ -65,7 +66,11 @@ pub(in crate::model) fn load(
         };
         Ok::<_, ModelError>(plain_layer(weight, bias, hidden_size))
     });
-    let projection = projection.transpose()?.map(|layer| Stage::Dense(layer, Shortcut::None));
+    let layers = projection.transpose()?.into_iter();
+    let mut projection: Vec<Stage> = layers.map(plain_stage).collect();
+    if let Some(modules) = encoder.and_then(|plan| plan.listwise) {
+        projection.extend(ranking_layers(modules, hidden_size, loader)?);
+    }
     let heads = Heads { classifier, vocabulary, projection };
     assemble(plan, heads, hidden_size, model.max_model_len)
 }
@@ -91,7 +96,12 @@ fn assemble(
     let (tasks, sequence, token) = (plan.tasks(), plan.sequence(), plan.token());
     let (activation, encoder) = (plan.activation(), plan.encoder);
     let Heads { classifier, vocabulary, projection } = heads;
-    let PoolerPlan { config, files, matryoshka, skipped_tokens, .. } = plan;
+    let PoolerPlan { config, files, matryoshka, skipped_tokens, token_heads, ranking, .. } = plan;
+    let fits = |layer: &Dense| layer.inputs == hidden_size && layer.outputs() > 0;
+    if token_heads.as_ref().is_some_and(|it| !fits(&it.vectors) || !fits(&it.weights)) {
+        let why = "a layer of its files does not take hidden states of the model";
+        return Err(refused("architectures", "BgeM3EmbeddingModel", why));
+    }
     let stages: Vec<Stage> = projection.into_iter().chain(files.stages).collect();
     let mut width = hidden_size * sequence.count();
     for stage in &stages {
@@ -132,6 +142,8 @@ fn assemble(
         prompts: files.prompts,
         excludes_prompt: files.excludes_prompt,
         skipped_tokens,
+        token_heads,
+        ranking,
     })
 }
 
@@ -146,7 +158,7 @@ fn load_classifier(
     let layers = match &plan.weights {
         ClassifierWeights::Encoder { layers, module, has_bias } => {
             let mut layers = head_layers(layers, model, loader)?;
-            let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
+            let weight = matrix(loader, module, [count, inputs])?;
             let bias = match has_bias {
                 true => loader.values(&format!("{module}.bias"), &[count])?,
                 false => Vec::new(),
@@ -156,7 +168,11 @@ fn load_classifier(
         }
         ClassifierWeights::Linear(module) => {
             let weight = loader.values(&format!("{module}.weight"), &[count, inputs])?;
-            vec![layer(weight, Vec::new())]
+            let bias = match plan.optional_bias().filter(|bias| loader.has(bias)) {
+                Some(bias) => loader.values(&bias, &[count])?,
+                None => Vec::new(),
+            };
+            vec![layer(weight, bias)]
         }
         ClassifierWeights::TwoLayers => {
             let mut layers = Vec::with_capacity(REWARD_LAYERS.len());
@@ -172,7 +188,12 @@ fn load_classifier(
         ClassifierWeights::Difference(ids) => {
             let rows = output_rows(model, loader, ids)?;
             let (no, yes) = rows.split_at(inputs);
-            vec![layer(yes.iter().zip(no).map(|(yes, no)| yes - no).collect(), Vec::new())]
+            vec![layer(difference(yes, no), Vec::new())]
+        }
+        ClassifierWeights::StoredDifference => {
+            let rows = matrix(loader, gguf_modules::OUTPUT, [2, inputs])?;
+            let (yes, no) = rows.split_at(inputs);
+            vec![layer(difference(yes, no), Vec::new())]
         }
     };
     Ok(Classifier {
@@ -182,6 +203,23 @@ fn load_classifier(
         labels: plan.labels,
         pairs: plan.pairs,
     })
+}
+
+/// Returns the matrix of a module. That of a GGUF file may be quantized.
+fn matrix(
+    loader: &mut WeightLoader<'_>,
+    module: &str,
+    shape: [usize; 2],
+) -> Result<Vec<f32>, ModelError> {
+    match loader.is_gguf() {
+        false => loader.values(&format!("{module}.weight"), &shape),
+        true => Ok(loader.matrix(module, shape)?.values(WeightDtype::F32).view().to_f32()),
+    }
+}
+
+/// Returns the row of the answer yes less that of no.
+fn difference(yes: &[f32], no: &[f32]) -> Vec<f32> {
+    yes.iter().zip(no).map(|(yes, no)| yes - no).collect()
 }
 
 /// Refuses scores by tokens of a model whose logits are more than a product with the output layer.
@@ -208,6 +246,28 @@ fn add_unused(model: &ModelConfig, loader: &mut WeightLoader<'_>) {
     }
 }
 
+/// Loads the two layers behind the tokens of a ranking. Their rows decide the width of vectors.
+fn ranking_layers(
+    modules: [&str; 2],
+    hidden_size: usize,
+    loader: &mut WeightLoader<'_>,
+) -> Result<Vec<Stage>, ModelError> {
+    let (mut layers, mut inputs) = (Vec::with_capacity(modules.len()), hidden_size);
+    for (module, activation) in
+        modules.into_iter().zip([DenseActivation::Relu, DenseActivation::Identity])
+    {
+        let outputs = loader.num_rows(module).unwrap_or(1);
+        let weight = loader.values(&format!("{module}.weight"), &[outputs, inputs])?;
+        layers.push(plain_stage(Dense { activation, ..plain_layer(weight, Vec::new(), inputs) }));
+        inputs = outputs;
+    }
+    Ok(layers)
+}
+
+fn plain_stage(layer: Dense) -> Stage {
+    Stage::Dense(layer, Shortcut::None)
+}
+
 /// Returns a layer without an activation.
 fn plain_layer(weight: Vec<f32>, bias: Vec<f32>, inputs: usize) -> Dense {
     Dense { weight, bias, inputs, activation: DenseActivation::Identity, norm: None }
@@ -228,7 +288,7 @@ fn head_layers(
     for plan in plans {
         match *plan {
             LayerPlan::Dense { module, has_bias, activation } => {
-                let weight = loader.values(&format!("{module}.weight"), &[size, size])?;
+                let weight = matrix(loader, module, [size, size])?;
                 let bias = bias(loader, module, has_bias)?;
                 layers.push(Dense { activation, ..plain_layer(weight, bias, size) });
             }

@@ -14,11 +14,14 @@ mod encoder_plan;
 mod gguf_modules;
 mod load;
 mod module_files;
+mod module_weights;
 mod modules;
 mod plan;
 mod pooler;
 mod poolings;
+mod ranking;
 mod stage;
+mod token_heads;
 mod tokens;
 mod vocabulary;
 
@@ -35,6 +38,8 @@ pub use self::{
     modules::{LayerWeights, LogitScore, SentenceTransformers},
     pooler::{Gathered, Matryoshka, Pooler, PoolerError, PoolerOutput, PoolerRequest},
     poolings::{Pooling, Poolings},
+    ranking::RankingTokens,
     stage::{Shortcut, Stage},
+    token_heads::TokenHeads,
     vocabulary::{VocabularyHead, WeightPooling},
 };

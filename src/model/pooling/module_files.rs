@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 
 use super::{
     Dense, DenseActivation, DenseNorm, LayerWeights, LogitScore, Pooling, Poolings, Shortcut,
-    Stage, WeightPooling,
+    Stage, WeightPooling, module_weights::ModuleWeights,
 };
 use crate::{
     model::{ConfigError, ModelError},
     model_files::{self, ModelFileError},
-    weights::{Checkpoint, WeightsError},
+    weights::WeightsError,
 };
 
 const CONFIG: &str = "config.json";
@@ -134,8 +134,8 @@ impl ModuleFile {
         let start = start.and_then(|start| usize::try_from(start).ok());
         let start = start.filter(|start| *start <= count);
         let start = start.ok_or_else(|| self.invalid(START, "at most num_hidden_layers"))?;
-        let checkpoint = Checkpoint::open(folder)?;
-        let mut weights = values(&checkpoint, WEIGHTS, &[count + 1 - start])?;
+        let checkpoint = ModuleWeights::open(folder)?;
+        let mut weights = checkpoint.values(WEIGHTS, &[count + 1 - start])?;
         let sum: f32 = weights.iter().sum();
         if !(sum.is_finite() && sum != 0.0) {
             let reason = format!("their sum is {sum}; expected another number than 0");
@@ -203,11 +203,11 @@ impl ModuleFile {
         let activation = class.and_then(DenseActivation::of_torch);
         let activation =
             activation.ok_or_else(|| self.invalid(ACTIVATION, DenseActivation::TORCH))?;
-        let checkpoint = Checkpoint::open(folder)?;
+        let checkpoint = ModuleWeights::open(folder)?;
         let plain = |module: &str, has_bias: bool| {
-            let weight = values(&checkpoint, &format!("{module}.weight"), &[outputs, inputs])?;
+            let weight = checkpoint.values(&format!("{module}.weight"), &[outputs, inputs])?;
             let bias = match has_bias {
-                true => values(&checkpoint, &format!("{module}.bias"), &[outputs])?,
+                true => checkpoint.values(&format!("{module}.bias"), &[outputs])?,
                 false => Vec::new(),
             };
             let activation = DenseActivation::Identity;
@@ -227,9 +227,9 @@ impl ModuleFile {
 /// Reads a `LayerNorm` from its folder. Its number beside the variance is torch's.
 pub(super) fn layer_norm(folder: &Path) -> Result<Stage, ModelError> {
     let size = [ModuleFile::read(folder)?.size("dimension")?];
-    let checkpoint = Checkpoint::open(folder)?;
-    let weight = values(&checkpoint, "norm.weight", &size)?;
-    let bias = values(&checkpoint, "norm.bias", &size)?;
+    let checkpoint = ModuleWeights::open(folder)?;
+    let weight = checkpoint.values("norm.weight", &size)?;
+    let bias = checkpoint.values("norm.bias", &size)?;
     checkpoint.require_unchanged()?;
     Ok(Stage::Norm(DenseNorm { weight, bias, eps: 1e-5 }))
 }
@@ -237,10 +237,6 @@ pub(super) fn layer_norm(folder: &Path) -> Result<Stage, ModelError> {
 /// Returns the texts of a list of texts.
 pub(super) fn texts(value: &Value) -> Option<Vec<String>> {
     value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
-}
-
-fn values(checkpoint: &Checkpoint, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
-    Ok(checkpoint.tensor(name, shape)?.values().view().to_f32())
 }
 
 /// Reads a JSON file, if there is one.

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::{
-    ClassifierPlan, LayerWeights, Matryoshka, Poolings, SentenceTransformers,
+    ClassifierPlan, LayerWeights, Matryoshka, Poolings, RankingTokens, SentenceTransformers,
+    TokenHeads,
     encoder_plan::{EncoderPlan, HeadFields},
     gguf_modules::{self, StoredDense},
     tokens::Vocabulary,
@@ -94,6 +95,10 @@ pub(in crate::model) struct PoolerPlan {
     pub(in crate::model) matryoshka: Matryoshka,
     /// The tokens of documents that a comparison leaves out.
     pub(in crate::model) skipped_tokens: Vec<u32>,
+    /// The layers of tokens beside the vector of a text.
+    pub(in crate::model) token_heads: Option<TokenHeads>,
+    /// The tokens of a ranking in one prompt.
+    pub(in crate::model) ranking: Option<RankingTokens>,
 }
 
 impl HeadPlan {
@@ -167,7 +172,8 @@ impl PoolerPlan {
         let classifies = classifier.is_some();
         let pooler = options.pooler.clone().unwrap_or_default();
         let is_class = |task| matches!(task, PoolerTask::Classify | PoolerTask::TokenClassify);
-        if pooler.task.is_some_and(|task| is_class(task) != classifies) {
+        let is_threefold = origin == Origin::Encoder(EncoderHead::Threefold);
+        if pooler.task.is_some_and(|task| is_class(task) != classifies) && !is_threefold {
             let why = match classifies {
                 true => "the model classifies",
                 false => "the model has no classifier",
@@ -225,6 +231,13 @@ impl PoolerPlan {
                 words.iter().filter_map(|word| vocabulary.find(word)).collect()
             }
         };
+        let token_heads = is_threefold.then(|| TokenHeads::read(fields)).transpose()?;
+        let ranking = match origin {
+            Origin::Encoder(EncoderHead::Listwise { document, query, .. }) => {
+                Some(RankingTokens::read(tokenizer, [document, query])?)
+            }
+            _ => None,
+        };
         let dense = StoredDense::of_file(fields.folder, config);
         let config = pooler;
         let this = Self {
@@ -236,6 +249,8 @@ impl PoolerPlan {
             encoder,
             matryoshka,
             skipped_tokens,
+            token_heads,
+            ranking,
         };
         match this.config.task {
             Some(task) if !this.heads().contains(&task) => {
@@ -275,9 +290,12 @@ impl PoolerPlan {
     fn heads(&self) -> &'static [PoolerTask] {
         let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
         // A projection without a pooling before it is one of tokens.
-        let projects_tokens = self.encoder.is_some_and(|plan| plan.projection.is_some())
+        let projects_tokens = self.encoder.is_some_and(|plan| plan.projects_tokens_alone)
             || self.files.pooling.is_none() && !self.files.stages.is_empty();
         let joins = self.sequence().count() > 1;
+        if self.token_heads.is_some() {
+            return &[PoolerTask::Embed, PoolerTask::TokenEmbed, PoolerTask::TokenClassify];
+        }
         match &self.classifier {
             Some(plan) if plan.is_by_token_alone() => &[PoolerTask::TokenClassify],
             Some(_) => &[PoolerTask::Classify, PoolerTask::TokenClassify],
@@ -314,7 +332,7 @@ impl PoolerPlan {
         let projection = self.encoder.and_then(|plan| plan.projection);
         let is_plain = is_plain || projection.is_some_and(|(_, has_bias)| has_bias);
         let by_files = is_plain || self.files.normalizes || self.classifier.is_some();
-        self.config.use_activation.unwrap_or(by_files)
+        self.config.use_activation.unwrap_or(by_files && self.ranking.is_none())
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Classifier, Folded, Pooling, Poolings, Stage, VocabularyHead};
+use super::{
+    Classifier, Dense, Folded, Pooling, Poolings, RankingTokens, Stage, TokenHeads, VocabularyHead,
+};
 use crate::config::{PoolerTask, TokenPooling};
 
 /// The head that turns hidden states into vectors or classes.
@@ -50,6 +52,10 @@ pub struct Pooler {
     pub excludes_prompt: bool,
     /// The tokens of documents that a comparison of vectors of tokens leaves out.
     pub skipped_tokens: Vec<u32>,
+    /// The layers of results by token, of a model that has them beside the vector of a text.
+    pub token_heads: Option<TokenHeads>,
+    /// The tokens that have results, of a model that ranks documents in one prompt.
+    pub ranking: Option<RankingTokens>,
 }
 
 /// The sizes to which a model was trained to cut its vectors.
@@ -102,6 +108,8 @@ pub struct Gathered {
     folded: Folded,
     /// The pooled logit or weight of each token of the vocabulary, for a sparse vector.
     weights: Vec<f32>,
+    /// Rows of the result that stand behind all others.
+    behind: Vec<f32>,
     /// Number of tokens computed, from the first one on.
     num_tokens: usize,
 }
@@ -155,6 +163,9 @@ impl Pooler {
         let classes = self.classifier.as_ref().map_or(0, Classifier::num_classes);
         if self.is_step(task) && !self.returned_token_ids.is_empty() {
             return self.returned_token_ids.len();
+        }
+        if let Some(layer) = self.token_layer(task) {
+            return layer.outputs();
         }
         match task {
             PoolerTask::Classify | PoolerTask::TokenClassify => classes,
@@ -227,7 +238,10 @@ impl Pooler {
                 let sums = gathered.sums.iter_mut().skip(chunk * self.hidden_size);
                 sums.zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
             } else if self.keeps(request, position) {
-                gathered.values.append(&mut self.row(request, row)?);
+                let mut row = self.row(request, row)?;
+                let is_behind = self.is_of_query(request, position);
+                let rows = if is_behind { &mut gathered.behind } else { &mut gathered.values };
+                rows.append(&mut row);
             }
         }
         Ok(())
@@ -242,7 +256,8 @@ impl Pooler {
         request: &PoolerRequest<'_>,
         gathered: Gathered,
     ) -> Result<PoolerOutput, PoolerError> {
-        let Gathered { mut values, sums, num_tokens, folded, weights } = gathered;
+        let Gathered { mut values, sums, num_tokens, folded, weights, mut behind } = gathered;
+        values.append(&mut behind);
         if let Some(head) = &self.vocabulary {
             values = head.finish(weights);
             self.finish_vector(request, &mut values);
@@ -275,7 +290,22 @@ impl Pooler {
     /// Returns whether a token has a row in the result.
     fn keeps(&self, request: &PoolerRequest<'_>, position: usize) -> bool {
         let is_tagged = |tag: u32| request.prompt.get(position) == Some(&tag);
-        !self.is_step(request.task) || self.step_tag_id.is_none_or(is_tagged)
+        let is_kept = !self.is_step(request.task) || self.step_tag_id.is_none_or(is_tagged);
+        let token = request.prompt.get(position);
+        let is_ranked = |it: &RankingTokens| [Some(&it.document), Some(&it.query)].contains(&token);
+        let is_kept = is_kept && self.ranking.as_ref().is_none_or(is_ranked);
+        is_kept && self.token_heads.as_ref().is_none_or(|heads| heads.keeps(request, position))
+    }
+
+    /// Returns whether a token stands behind the query of a ranking.
+    fn is_of_query(&self, request: &PoolerRequest<'_>, position: usize) -> bool {
+        let token = request.prompt.get(position);
+        self.ranking.is_some_and(|it| token == Some(&it.query))
+    }
+
+    /// Returns the layer of a task's results by token.
+    fn token_layer(&self, task: PoolerTask) -> Option<&Dense> {
+        self.token_heads.as_ref()?.layer(task)
     }
 
     fn is_step(&self, task: PoolerTask) -> bool {
@@ -303,6 +333,17 @@ impl Pooler {
 
     /// Returns the result of one hidden state.
     fn row(&self, request: &PoolerRequest<'_>, hidden: &[f32]) -> Result<Vec<f32>, PoolerError> {
+        if let Some(layer) = self.token_layer(request.task) {
+            let mut values = layer.forward(hidden);
+            match request.task {
+                PoolerTask::TokenClassify if request.activation => {
+                    values.iter_mut().for_each(|weight| *weight = weight.max(0.0));
+                }
+                PoolerTask::TokenClassify => {}
+                _ => self.finish_vector(request, &mut values),
+            }
+            return Ok(values);
+        }
         let classifier = match request.task {
             PoolerTask::Embed | PoolerTask::TokenEmbed => None,
             PoolerTask::Classify | PoolerTask::TokenClassify => Some(self.classifier_of(request)?),

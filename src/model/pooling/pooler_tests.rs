@@ -24,6 +24,8 @@ fn pooler(sequence: SequencePooling) -> Pooler {
         prompts: Vec::new(),
         excludes_prompt: false,
         skipped_tokens: Vec::new(),
+        token_heads: None,
+        ranking: None,
     }
 }
 
@@ -200,4 +202,33 @@ fn steps_are_the_tokens_of_their_tag() {
     let untagged = Pooler { step_tag_id: None, ..step };
     let result = pooled(&untagged, PoolerTask::TokenEmbed, &[3], false);
     assert_eq!(result, Ok(vec![4.0, 0.0, 2.0]));
+}
+
+/// The activation of weights is `max(x, 0)`, and vectors have the length 1.
+#[test]
+fn tokens_may_have_layers_of_their_own() {
+    let layer = |weight: &[f32]| Dense {
+        weight: weight.to_vec(),
+        bias: Vec::new(),
+        inputs: 2,
+        activation: DenseActivation::Identity,
+        norm: None,
+    };
+    let heads = TokenHeads {
+        vectors: layer(&[1.0, 0.0, 0.0, 2.0]),
+        weights: layer(&[1.0, -1.0]),
+        bos: Some(7),
+        eos: None,
+    };
+    let pooler = Pooler { token_heads: Some(heads), ..pooler(SequencePooling::Cls) };
+    let of = |task, activation| {
+        let (request, mut gathered) = (request(task, activation), Gathered::default());
+        pooler.gather(&request, &mut gathered, 0..3, &HIDDEN).unwrap();
+        let output = pooler.finish(&request, gathered).unwrap();
+        (output.width, output.values)
+    };
+    assert_eq!(of(PoolerTask::TokenClassify, false), (1, vec![5.0, -1.0]));
+    assert_eq!(of(PoolerTask::TokenClassify, true), (1, vec![5.0, 0.0]));
+    assert_eq!(of(PoolerTask::TokenEmbed, false), (2, vec![5.0, 0.0, 1.0, 4.0]));
+    assert_eq!(of(PoolerTask::Embed, true), (2, vec![0.6, 0.8]));
 }

@@ -43,7 +43,7 @@ impl Vocabulary {
             path: self.path.clone(),
             field: "vocab".to_owned(),
             value: format!("{token:?}"),
-            expected: "a token of the vocabulary, for classifier_from_token".to_owned(),
+            expected: "a token of the vocabulary".to_owned(),
         })
     }
 

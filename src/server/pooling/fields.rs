@@ -73,6 +73,11 @@ impl PoolingFields {
         state.model_name(self.model.as_deref()).map_err(unnamed)
     }
 
+    /// Returns whether tokens of a prompt are cut off.
+    pub(super) fn cuts_prompts(&self) -> bool {
+        self.truncate_prompt_tokens.is_some()
+    }
+
     /// Returns how the answer is written.
     pub(super) fn encoding(&self) -> Result<Encoding, ApiError> {
         let dtype = self.embed_dtype.as_deref();

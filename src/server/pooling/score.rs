@@ -113,6 +113,11 @@ impl Exchange {
         let documents = sides(self, "documents", documents, &model).await?;
         let (scoring, prompts) = self.state.engine.scoring_of(queries, documents, variables)?;
         let task = self.state.engine.pooling_task().unwrap_or_default();
+        if scoring.is_listwise() && fields.cuts_prompts() {
+            let message = "This model ranks all documents in one prompt, of which no token may be \
+                           cut off; use `max_tokens_per_doc`.";
+            return Err(ApiError::invalid("truncate_prompt_tokens", message));
+        }
         let params = fields.params(&self.state, &model, task)?;
         let (prompts, media) = prompts.into_iter().unzip();
         let adds_special_tokens = scoring.adds_special_tokens();

@@ -38,7 +38,7 @@ pub(super) fn read(
             "fuse_unk": false, "ignore_merges": pre.ignore_merges,
         },
     });
-    let surround = Surround { bos: pre.add_bos, eos: false, begins_once: false };
+    let surround = Surround { bos: pre.add_bos, eos: false };
     Ok((object(json), surround))
 }
 

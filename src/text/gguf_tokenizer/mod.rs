@@ -25,6 +25,7 @@ use crate::gguf::GgufFile;
 pub(super) use expressions::QWEN2;
 use vocabulary::Vocabulary;
 
+const ARCHITECTURE: &str = "general.architecture";
 const MODEL: &str = "tokenizer.ggml.model";
 const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 const CHAT_TEMPLATES: &str = "tokenizer.chat_templates";
@@ -42,9 +43,30 @@ const NAMED_TOKENS: [(&str, &str); 4] = [
 struct Surround {
     bos: bool,
     eos: bool,
-    /// Whether BOS stands before the first text of a pair alone. Its other name is then CLS, and
-    /// that of EOS is SEP.
-    begins_once: bool,
+}
+
+/// How two texts become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Joint {
+    /// Each has the tokens around it that one text has.
+    Apart,
+    /// As in BERT: BOS stands before the first text alone. Its other name is CLS, and that of EOS
+    /// is SEP.
+    Bert,
+    /// As in RoBERTa: the same, with EOS before the second text, too. All types are 0.
+    Roberta,
+}
+
+impl Joint {
+    /// Returns that of the models of `architecture`, with a tokenizer of this kind.
+    fn of(architecture: Option<&str>, kind: &str) -> Self {
+        match (architecture, kind) {
+            (_, "bert") | (Some("modern-bert"), _) => Self::Bert,
+            // The tokenizers of RoBERTa and XLM-RoBERTa.
+            (Some("bert" | "jina-bert-v2"), _) => Self::Roberta,
+            _ => Self::Apart,
+        }
+    }
 }
 
 /// Reads the tokenizer of `file`, and the sentencepiece model that cuts texts in its place, if
@@ -77,7 +99,9 @@ pub(super) fn read(
     };
     json.insert("version".to_owned(), "1.0".into());
     json.insert("added_tokens".to_owned(), vocabulary.added_tokens());
-    json.insert("post_processor".to_owned(), post_processor(file, &vocabulary, surround)?);
+    let joint = Joint::of(file.text(ARCHITECTURE)?, kind);
+    let around = post_processor(file, &vocabulary, surround, joint)?;
+    json.insert("post_processor".to_owned(), around);
     let failed = |reason: String| TextLoadError::Tokenizer { path: file.path().to_owned(), reason };
     let text = serde_json::to_vec(&json).map_err(|error| failed(error.to_string()))?;
     let tokenizer = Tokenizer::from_bytes(text).map_err(|error| failed(error.to_string()))?;
@@ -94,6 +118,7 @@ fn post_processor(
     file: &GgufFile,
     vocabulary: &Vocabulary<'_>,
     surround: Surround,
+    joint: Joint,
 ) -> Result<Value, TextLoadError> {
     type Token = Option<(u32, String)>;
     let is_wanted = |name: &str| file.flag(&format!("tokenizer.ggml.add_{name}_token"));
@@ -101,13 +126,14 @@ fn post_processor(
         let key = format!("tokenizer.ggml.{name}_token_id");
         vocabulary.token_under(file, &key)
     };
+    let has_other_names = joint == Joint::Bert;
     let token = |wanted, name: &str, [flag, other]: [&str; 2]| -> Result<Token, TextLoadError> {
-        let is_also = surround.begins_once && is_wanted(flag)?.unwrap_or(false);
+        let is_also = has_other_names && is_wanted(flag)?.unwrap_or(false);
         if !(is_wanted(name)?.unwrap_or(wanted) || is_also) {
             return Ok(None);
         }
         match under(name)? {
-            None if surround.begins_once => under(other),
+            None if has_other_names => under(other),
             found => Ok(found),
         }
     };
@@ -121,13 +147,17 @@ fn post_processor(
         };
         token.as_ref().map(special)
     };
-    let sequence = |id: &str, type_id: u32| {
+    let sequence = |id: &str, before: &Token, type_id: u32| {
         let text = json!({ "Sequence": { "id": id, "type_id": type_id } });
-        let bos = piece(&bos, type_id).filter(|_| type_id == 0 || !surround.begins_once);
-        [bos, Some(text), piece(&eos, type_id)].into_iter().flatten()
+        [piece(before, type_id), Some(text), piece(&eos, type_id)].into_iter().flatten()
     };
-    let single: Vec<Value> = sequence("A", 0).collect();
-    let pair: Vec<Value> = sequence("A", 0).chain(sequence("B", 1)).collect();
+    let single: Vec<Value> = sequence("A", &bos, 0).collect();
+    let second = match joint {
+        Joint::Apart => sequence("B", &bos, 1),
+        Joint::Bert => sequence("B", &None, 1),
+        Joint::Roberta => sequence("B", &eos, 0),
+    };
+    let pair: Vec<Value> = single.iter().cloned().chain(second).collect();
     let special: Map<String, Value> = [&bos, &eos]
         .into_iter()
         .flatten()

@@ -28,10 +28,7 @@ pub(super) fn read(
 ) -> Result<(Map<String, Value>, Surround), TextLoadError> {
     let merges = merges(vocabulary, &scores(file, vocabulary)?);
     let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(true);
-    Ok((
-        json_of(file, vocabulary, merges, prefix)?,
-        Surround { bos: true, eos: false, begins_once: false },
-    ))
+    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
 }
 
 /// Returns the score of each token.
@@ -55,10 +52,7 @@ pub(super) fn read_with_merges(
 ) -> Result<(Map<String, Value>, Surround), TextLoadError> {
     let merges = byte_level::merges(file)?;
     let prefix = file.flag(SPACE_PREFIX)?.unwrap_or(false);
-    Ok((
-        json_of(file, vocabulary, merges, prefix)?,
-        Surround { bos: true, eos: false, begins_once: false },
-    ))
+    Ok((json_of(file, vocabulary, merges, prefix)?, Surround { bos: true, eos: false }))
 }
 
 fn json_of(

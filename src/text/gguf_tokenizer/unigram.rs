@@ -53,7 +53,7 @@ pub(super) fn read(
     })?;
     let mut json = PieceTokenizer::parts(&model, &text_of_unknown);
     json["model"]["vocab"] = vocabulary.json().into();
-    let surround = Surround { bos: false, eos: true, begins_once: false };
+    let surround = Surround { bos: false, eos: true };
     Ok((object(json), PieceTokenizer::of_pieces(model, unknown), surround))
 }
 

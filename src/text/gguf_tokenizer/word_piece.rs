@@ -39,7 +39,7 @@ pub(super) fn read(
             "max_input_chars_per_word": 100, "vocab": pieces,
         },
     });
-    Ok((object(json), Surround { bos: true, eos: true, begins_once: true }))
+    Ok((object(json), Surround { bos: true, eos: true }))
 }
 
 /// Returns the text of a token in a `tokenizer.json`.

@@ -18,8 +18,8 @@ mod file;
 #[path = "../../../src/media/frames.rs"]
 mod frames;
 #[allow(dead_code, unreachable_pub, reason = "not all of it is used here")]
-#[path = "../../../src/media/embeds/pickle.rs"]
-mod pickle;
+#[path = "../../../src/torch_file/mod.rs"]
+mod torch_file;
 
 use std::sync::Arc;
 
@@ -74,7 +74,8 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         b'k' => {
-            let _ = pickle::tensor(file);
+            let _ = torch_file::pickle::tensor(file);
+            let _ = torch_file::pickle::tensors(file);
         }
         _ => {}
     }

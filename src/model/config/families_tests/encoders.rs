@@ -293,3 +293,44 @@ fn eurobert() {
     let both = json!({ "classifier_pooling": "mean", "clf_pooling": "mean" });
     assert!(read("EuroBertModel", &of_bert(both)).is_ok());
 }
+
+#[test]
+fn openai_privacy_filter() {
+    const NAME: &str = "OpenAIPrivacyFilterForTokenClassification";
+    let rows = vec![
+        honoured("sliding_window", json!(7)),
+        honoured("sliding_window", json!(null)),
+        honoured("attention_bias", json!(false)),
+        honoured("num_local_experts", json!(8)),
+        honoured("num_experts_per_tok", json!(3)),
+        honoured("swiglu_alpha", json!(1.5)),
+        honoured("swiglu_limit", json!(0.5)),
+        honoured("rms_norm_eps", json!(0.5)),
+        honoured("num_key_value_heads", json!(4)),
+        honoured("head_dim", json!(8)),
+        unchanged("is_causal", json!(false)),
+        refused("hidden_act", json!("gelu")),
+        refused("model_type", json!("gpt_oss")),
+    ];
+    let config = of_bert(json!({ "model_type": "openai_privacy_filter" }));
+    check(NAME, &config, rows);
+    let model = read(NAME, &config).unwrap();
+    let mut attentions = model.layers.iter().filter_map(|layer| layer.mixer.attention());
+    assert!(attentions.all(|it| !it.is_causal && it.sliding_window == Some(129)));
+}
+
+#[test]
+fn voyage_4() {
+    const NAME: &str = "VoyageQwen3BidirectionalEmbedModel";
+    let rows = vec![
+        honoured("attention_bias", json!(true)),
+        honoured("rms_norm_eps", json!(0.5)),
+        honoured("num_key_value_heads", json!(2)),
+        honoured("head_dim", json!(8)),
+        unchanged("is_causal", json!(false)),
+        refused("use_sliding_window", json!(true)),
+        refused("model_type", json!("qwen2")),
+    ];
+    let own = json!({ "model_type": "qwen3", "max_window_layers": 0 });
+    check(NAME, &of_bert(own), rows);
+}

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::architecture::Constant::Flag;
+use super::architecture::Constant::{Flag, HasTensor};
 use super::architecture::{ALWAYS_WINDOW, Architecture, Key};
 use super::architectures::{NORMS, PLAIN};
 use super::metadata::Metadata;
@@ -99,19 +99,22 @@ pub(super) const ENCODERS: &[Architecture] = &[
     Architecture {
         name: "modern-bert",
         class: "ModernBertModel",
+        constants: &[
+            ("norm_bias", HasTensor("output_norm.bias")),
+            ("classifier_bias", HasTensor("cls.bias")),
+        ],
         keys: &[
             BOTH_SIDES,
             Key::integer("attention.sliding_window", "local_attention"),
             Key::integer("attention.sliding_window_pattern", "global_attn_every_n_layers"),
             Key::number("rope.freq_base_swa", "local_rope_theta"),
-            // That of a classifier.
-            unused("classifier.pooling_type"),
         ],
         adjust: |metadata| {
             let (file, key) = (metadata.file, metadata.key("hidden_activation"));
             if let Some(name) = file.text(&key)? {
                 metadata.set("hidden_activation", key, name);
             }
+            metadata.class_pooling()?;
             metadata.pooling()
         },
         ..PLAIN
@@ -204,6 +207,8 @@ impl Metadata<'_> {
             Some(2) => "cls",
             None | Some(0) if MEANS.contains(&self.architecture.name) => "mean",
             None | Some(0) => return Ok(()),
+            // The rank by a classifier, whose class knows the pooling.
+            Some(4) if self.classifies() => return Ok(()),
             Some(_) => return Err(self.file.unexpected(&key, EXPECTED)),
         };
         self.set(FIELD, key, name);

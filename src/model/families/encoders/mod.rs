@@ -9,12 +9,15 @@ mod gte;
 mod jina;
 mod jina_5;
 mod jina_bert;
+mod jina_rank;
 mod llama_bidirec;
 mod modernbert;
 mod mpnet;
 mod nomic_bert;
+mod privacy_filter;
 mod roberta;
 mod t5;
+mod voyage;
 mod xlm_flash;
 mod xlm_roberta_xl;
 
@@ -23,7 +26,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, llama, qwen3,
+    bloom::slopes as alibi_slopes, gpt_oss, llama, qwen2, qwen3,
 };
 use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
@@ -51,6 +54,9 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         ernie::CLASSES,
         xlm_roberta_xl::CLASSES,
         jina_5::CLASSES,
+        voyage::CLASSES,
+        jina_rank::CLASSES,
+        privacy_filter::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
@@ -106,7 +112,7 @@ pub(in crate::model) fn of_fields(
 
 /// Returns whether the attention of a class is causal, unlike that of encoders.
 pub(in crate::model) fn is_causal(class: &EncoderClass) -> bool {
-    *class.family == jina_5::FAMILY
+    [&jina_5::FAMILY, &jina_rank::FAMILY].contains(&class.family)
 }
 
 /// Returns the models of a class whose code is in no library. They are compared with the formulas

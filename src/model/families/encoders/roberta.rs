@@ -75,6 +75,8 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     class("RobertaForTokenClassification", &FAMILY, TOKENS),
     class("RobertaForMaskedLM", &FAMILY, MASKED_LM),
     class("XLMRobertaModel", &XLM, EncoderHead::Vectors),
+    // vLLM's name of BGE-M3 with its layers of tokens.
+    class("BgeM3EmbeddingModel", &XLM, EncoderHead::Threefold),
     class("XLMRobertaForSequenceClassification", &XLM, SEQUENCE),
     class("XLMRobertaForTokenClassification", &XLM, TOKENS),
     class("XLMRobertaForMaskedLM", &XLM, MASKED_LM),

@@ -1,8 +1,8 @@
-//! Reads the description of one tensor in a file of `torch.save`. A pickle is a program. Only the
-//! instructions that describe a tensor are known here, and they build nothing but numbers and
-//! texts, so a pickle cannot run any code.
+//! Reads the description of tensors in a file of `torch.save`. A pickle is a program. Only the
+//! instructions that describe a tensor, or a dictionary of tensors, are known here. They build
+//! nothing but numbers and texts, so a pickle cannot run any code.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 /// Longest pickle that is read, bytes. That of one tensor has about 200.
 const PICKLE_BYTES_MAX: usize = 8 << 10;
@@ -12,12 +12,12 @@ const DEPTH_MAX: u8 = 8;
 const TENSOR: &str = "torch._utils _rebuild_tensor_v2";
 /// The function that makes a parameter of a tensor.
 const PARAMETER: &str = "torch._utils _rebuild_parameter";
-/// The class of the hooks of a tensor, of which it has none.
+/// The class of the hooks of a tensor, of which it has none, and of a module's tensors.
 const DICT: &str = "collections OrderedDict";
 
 /// The type of the elements of a stored tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StoredDtype {
+pub(crate) enum StoredDtype {
     F64,
     F32,
     F16,
@@ -47,7 +47,7 @@ impl StoredDtype {
     }
 
     /// Returns the bytes of an element.
-    pub(super) fn size(self) -> usize {
+    pub(crate) fn size(self) -> usize {
         match self {
             Self::F64 | Self::I64 => 8,
             Self::F32 | Self::I32 => 4,
@@ -59,14 +59,14 @@ impl StoredDtype {
 
 /// A tensor within a storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct StoredTensor {
-    pub(super) dtype: StoredDtype,
+pub(crate) struct StoredTensor {
+    pub(crate) dtype: StoredDtype,
     /// The name of the file with the elements.
-    pub(super) key: String,
+    pub(crate) key: String,
     /// The first element.
-    pub(super) offset: usize,
-    pub(super) shape: Vec<usize>,
-    pub(super) strides: Vec<usize>,
+    pub(crate) offset: usize,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) strides: Vec<usize>,
 }
 
 /// A value that a pickle builds.
@@ -82,7 +82,11 @@ enum Value {
     Tuple(Tuple),
     Storage(StoredDtype, Rc<str>),
     Tensor(Rc<StoredTensor>),
+    /// Tensors by their names. Other values of a dictionary do not matter.
+    Dict(Rc<RefCell<Tensors>>),
 }
+
+type Tensors = BTreeMap<Rc<str>, Rc<StoredTensor>>;
 
 #[derive(Debug, Clone)]
 struct Tuple {
@@ -94,7 +98,28 @@ struct Tuple {
 ///
 /// # Errors
 /// The reason why it does not describe one tensor and nothing else.
-pub(super) fn tensor(pickle: &[u8]) -> Result<StoredTensor, String> {
+pub(crate) fn tensor(pickle: &[u8]) -> Result<StoredTensor, String> {
+    match described(pickle)? {
+        Value::Tensor(tensor) => Ok(StoredTensor::clone(&tensor)),
+        _ => Err("it holds something else than one tensor".to_owned()),
+    }
+}
+
+/// Returns the tensors of the dictionary that `pickle` describes, by their names.
+///
+/// # Errors
+/// The reason why it does not describe a dictionary.
+pub(crate) fn tensors(pickle: &[u8]) -> Result<BTreeMap<String, StoredTensor>, String> {
+    let Value::Dict(dict) = described(pickle)? else {
+        return Err("it holds something else than a dictionary of tensors".to_owned());
+    };
+    let dict = dict.borrow();
+    let tensors = dict.iter().map(|(name, tensor)| (name.to_string(), (**tensor).clone()));
+    Ok(tensors.collect())
+}
+
+/// Returns the value that `pickle` builds.
+fn described(pickle: &[u8]) -> Result<Value, String> {
     if pickle.len() > PICKLE_BYTES_MAX {
         let len = pickle.len();
         return Err(format!("its pickle has {len} bytes, and at most {PICKLE_BYTES_MAX} are read"));
@@ -102,8 +127,8 @@ pub(super) fn tensor(pickle: &[u8]) -> Result<StoredTensor, String> {
     let mut machine = Machine { rest: pickle, stack: Vec::new(), memo: BTreeMap::new() };
     while machine.step()? {}
     match (machine.stack.pop(), machine.stack.is_empty()) {
-        (Some(Value::Tensor(tensor)), true) => Ok(StoredTensor::clone(&tensor)),
-        _ => Err("it holds something else than one tensor".to_owned()),
+        (Some(value), true) => Ok(value),
+        _ => Err("it holds something else than one value".to_owned()),
     }
 }
 
@@ -164,13 +189,26 @@ impl Machine<'_> {
                 }
                 _ => return Err(unknown("the name of a class")),
             },
+            b'}' => self.stack.push(Value::Dict(Rc::default())),
+            // SETITEM
+            b's' => {
+                let items = self.stack.split_off(self.stack.len().saturating_sub(2));
+                self.set_items(&items)?;
+            }
+            // SETITEMS
+            b'u' => {
+                let items = self.marked()?;
+                self.set_items(&items)?;
+            }
+            // BUILD: the attributes of a dictionary.
+            b'b' => {
+                self.pop()?;
+                self.dict()?;
+            }
             b')' => self.tuple(0)?,
             0x85..=0x87 => self.tuple(usize::from(code - 0x84))?,
             b't' => {
-                let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark));
-                let mark = mark.ok_or_else(|| unknown("a tuple"))?;
-                let items = self.stack.split_off(mark + 1);
-                self.stack.pop();
+                let items = self.marked()?;
                 self.push_tuple(items)?;
             }
             b'q' => {
@@ -234,6 +272,38 @@ impl Machine<'_> {
         self.stack.pop().ok_or_else(|| unknown("an instruction without values"))
     }
 
+    /// Takes the values behind the last mark.
+    fn marked(&mut self) -> Result<Vec<Value>, String> {
+        let mark = self.stack.iter().rposition(|value| matches!(value, Value::Mark));
+        let mark = mark.ok_or_else(|| unknown("a list without its begin"))?;
+        let items = self.stack.split_off(mark + 1);
+        self.stack.pop();
+        Ok(items)
+    }
+
+    /// Returns the dictionary that the next values belong to.
+    fn dict(&self) -> Result<&RefCell<Tensors>, String> {
+        match self.stack.last() {
+            Some(Value::Dict(dict)) => Ok(dict),
+            _ => Err(unknown("values of no dictionary")),
+        }
+    }
+
+    /// Adds the tensors among pairs of a name and a value.
+    fn set_items(&self, items: &[Value]) -> Result<(), String> {
+        let dict = self.dict()?;
+        let (pairs, rest) = items.as_chunks::<2>();
+        if !rest.is_empty() {
+            return Err(unknown("a name without a value"));
+        }
+        for pair in pairs {
+            if let [Value::Text(name), Value::Tensor(tensor)] = pair {
+                dict.borrow_mut().insert(Rc::clone(name), Rc::clone(tensor));
+            }
+        }
+        Ok(())
+    }
+
     fn tuple(&mut self, len: usize) -> Result<(), String> {
         let from = self.stack.len().checked_sub(len).ok_or_else(|| unknown("a tuple"))?;
         let items = self.stack.split_off(from);
@@ -293,7 +363,7 @@ impl Machine<'_> {
             return Err(unknown("a call"));
         };
         let made = match (&*name, &*items) {
-            (DICT, []) => Value::Other,
+            (DICT, []) => Value::Dict(Rc::default()),
             (
                 TENSOR,
                 [
@@ -311,7 +381,7 @@ impl Machine<'_> {
                 strides: sizes(strides)?,
             })),
             (PARAMETER, [Value::Tensor(tensor), ..]) => Value::Tensor(Rc::clone(tensor)),
-            _ => return Err(format!("it calls {name}, and only one tensor is read")),
+            _ => return Err(format!("it calls {name}, and only tensors are read")),
         };
         self.stack.push(made);
         Ok(())
