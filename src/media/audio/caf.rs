@@ -93,8 +93,8 @@ mod tests {
     /// Returns a file with chunks of these names and contents.
     fn file(chunks: &[(&[u8; 4], &[u8])]) -> Vec<u8> {
         let mut file = b"caff\0\x01\0\0".to_vec();
-        for (name, content) in chunks {
-            file.extend_from_slice(*name);
+        for &(name, content) in chunks {
+            file.extend_from_slice(name);
             file.extend_from_slice(&(content.len() as u64).to_be_bytes());
             file.extend_from_slice(content);
         }
@@ -155,7 +155,7 @@ mod tests {
     fn other_bytes_before_the_first_are_refused() {
         let whole = file(&[(b"desc", &description(3, 1)), (b"data", &[0; 64])]);
         assert_eq!(decode(whole.as_slice().into(), 16_000, 60).unwrap().len(), 20);
-        let hidden = [&[0][..], &whole].concat();
+        let hidden = [&[0_u8][..], &whole].concat();
         assert!(decode(hidden.into(), 16_000, 60).is_err());
     }
 }
