@@ -55,6 +55,8 @@ SOUNDS = [
 PROMPTS = [[], [1], [3, 0], [4, 2, 4]]
 TOKENS = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
 FIRST_TAG = 440
+# Samples from one window to the next, in the models of GLM-ASR.
+GLM_HOP = 200
 
 
 def sound(parts, count):
@@ -94,7 +96,7 @@ def voxtral(text, act, **tower):
 def audio_flamingo_3(text, fields, **tower):
     sizes = dict(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
-        num_mel_bins=80, max_source_positions=50,
+        num_mel_bins=16, max_source_positions=50,
     )
     return AudioFlamingo3ForConditionalGeneration, AudioFlamingo3Config(
         text_config=text_config("qwen2", **text), audio_config=sizes | tower,
@@ -103,10 +105,10 @@ def audio_flamingo_3(text, fields, **tower):
 
 
 def glm_asr(text, act, **tower):
-    # Two seconds, whose frames are a multiple of four.
+    # A multiple of four frames: windows are GLM_HOP apart.
     sizes = dict(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128,
-        num_mel_bins=80, max_position_embeddings=100,
+        num_mel_bins=24, max_position_embeddings=40,
     )
     tied = dict(tie_word_embeddings=text.get("tie_word_embeddings", False))
     return GlmAsrForConditionalGeneration, GlmAsrConfig(
@@ -130,14 +132,14 @@ def models():
         "audio_flamingo_3": lambda: audio_flamingo_3({}, {}),
         "audio_flamingo_3-wide": lambda: audio_flamingo_3(
             dict(hidden_size=48, num_key_value_heads=1),
-            dict(projector_bias=False, projector_hidden_act="relu"), num_mel_bins=128,
+            dict(projector_bias=False, projector_hidden_act="relu"), num_mel_bins=24,
             hidden_size=48, num_attention_heads=3, num_hidden_layers=3,
             activation_function="gelu_new",
         ),
         "glm_asr": lambda: glm_asr(dict(head_dim=8), "gelu"),
         "glm_asr-wide": lambda: glm_asr(
             dict(head_dim=12, num_key_value_heads=1, tie_word_embeddings=True), "relu",
-            num_mel_bins=128, num_attention_heads=4, hidden_act="silu",
+            num_mel_bins=16, num_attention_heads=4, hidden_act="silu",
             rope_parameters=dict(
                 rope_type="default", rope_theta=500.0, partial_rotary_factor=0.75,
             ),
@@ -200,7 +202,7 @@ def run(model, tokens, inputs):
 def record(folder, model, extractor, words):
     token = FIRST_TAG
     # Fewer samples are no embedding of GLM-ASR.
-    least = 1_200 if model.config.model_type == "glmasr" else 0
+    least = 1_400 if model.config.model_type == "glmasr" else 0
     wanted = [(parts, max(count, least)) for parts, count in SOUNDS]
     sounds = [sound(*it) for it in wanted]
     all_of = [inputs_of(model, extractor, words, [it]) for it in sounds]
@@ -250,8 +252,10 @@ def build(name, kind, config):
     (folder / "generation_config.json").unlink(missing_ok=True)
     tokenizer().save_pretrained(folder)
     audio = config.audio_config
-    seconds = 2 if audio.model_type == "glmasr_encoder" else 1
-    extractor = WhisperFeatureExtractor(feature_size=audio.num_mel_bins, chunk_length=seconds)
+    hop = GLM_HOP if audio.model_type == "glmasr_encoder" else 160
+    extractor = WhisperFeatureExtractor(
+        feature_size=audio.num_mel_bins, hop_length=hop, chunk_length=1,
+    )
     extractor.save_pretrained(folder)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     record(folder, model, extractor, tokenizer())

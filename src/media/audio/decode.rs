@@ -9,20 +9,26 @@ use std::sync::Arc;
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
 use symphonia::core::{
-    codecs::audio::{AudioDecoder, AudioDecoderOptions},
+    audio::Channels,
+    codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions},
     common::Limit,
     errors::Error,
     formats::{
-        FormatOptions, FormatReader, Track, TrackType, probe::Hint, well_known::FORMAT_ID_ISOMP4,
+        FormatOptions, FormatReader, TrackType,
+        probe::{Hint, Probe},
+        well_known::FORMAT_ID_ADTS,
     },
     io::MediaSourceStream,
     meta::MetadataOptions,
 };
+use symphonia::default::formats::{
+    AdtsReader, AiffReader, CafReader, FlacReader, IsoMp4Reader, MpaReader, OggReader, WavReader,
+};
 
-use super::invalid;
 use super::mp4::Plan;
 use super::resample::Resampler;
 use super::riff::{Patched, tags_end};
+use super::{adts, caf, invalid};
 
 /// The longest sound that is decoded as a whole.
 pub(crate) const SECONDS_MAX: u32 = 3600;
@@ -88,37 +94,47 @@ impl Decoder {
     }
 
     fn opened(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
+        let begin = tags_end(&file);
+        let rest = &file[begin..];
         // The decoders may find the beginning of an MP3 stream somewhere in the file.
-        if let Some(other) = other_format(&file[tags_end(&file)..]) {
+        if let Some(other) = other_format(rest) {
             return Err(invalid(format!("it is {other}; {DECODED} are decoded")));
         }
-        let boxes = if tags_end(&file) == 0 { Plan::of(&file) } else { None };
-        if boxes.as_ref().is_some_and(Plan::is_too_large) {
+        let boxes = Plan::of(rest);
+        if boxes.is_some() && begin > 0 {
+            return Err(invalid("it is MP4 with other bytes before it"));
+        }
+        if boxes.as_ref().is_some_and(Plan::is_too_large) || caf::is_too_large(rest) {
             return Err(invalid("its tables of samples are too large"));
         }
-        let (len, is_mp4) = (file.len() as u64, boxes.is_some());
+        let (len, num_samples_of_adts) = (file.len() as u64, adts::num_samples(rest));
+        let formats = formats(boxes.is_some(), rest.starts_with(caf::MAGIC));
         let file = Patched::new(file, boxes.map(|plan| plan.patches));
         let stream = MediaSourceStream::new(Box::new(file), Default::default());
         let limit = Limit::Maximum(TAG_BYTES_MAX);
         let meta = MetadataOptions::default().limit_tag_bytes(limit).limit_visual_bytes(limit);
-        let format = symphonia::default::get_probe()
+        let format = formats
             .probe(&Hint::new(), stream, FormatOptions::default(), meta)
             .map_err(|error| invalid(format!("cannot identify the sound's format: {error}")))?;
-        if format.format_info().format == FORMAT_ID_ISOMP4 && !is_mp4 {
-            return Err(invalid("it is MP4 with other bytes before it"));
-        }
         let track = format.default_track(TrackType::Audio);
         let track = track.ok_or_else(|| invalid("the file has no sound"))?;
         let params = track.codec_params.as_ref().and_then(|params| params.audio());
         let params = params.ok_or_else(|| invalid("the codec of the sound is not known"))?;
+        check_sizes(params)?;
         let decoder = symphonia::default::get_codecs()
             .make_audio_decoder(params, &AudioDecoderOptions::default())
             .map_err(|error| invalid(error.to_string()))?;
-        let length = length(track, params.sample_rate);
+        let (announced, said) = match format.format_info().format {
+            // The decoder guesses.
+            FORMAT_ID_ADTS => (None, num_samples_of_adts),
+            // An MP4 file in fragments says 0.
+            _ => (track.num_frames, track.num_frames.filter(|frames| *frames > 0)),
+        };
+        let length = length(said, params.sample_rate);
         if let Some(length) = length.filter(|length| *length > f64::from(seconds_max)) {
             return Err(too_long(length.ceil() as u64, seconds_max));
         }
-        let (track, announced) = (track.id, track.num_frames);
+        let track = track.id;
         let left = u64::from(seconds_max) * u64::from(rate);
         Ok(Self {
             format,
@@ -251,6 +267,35 @@ impl Decoder {
     }
 }
 
+/// Returns the formats that are looked for. MP4 and CAF files are known by their first bytes, and
+/// looked for nowhere else: the decoder would read tables that were not checked.
+fn formats(is_mp4: bool, is_caf: bool) -> Probe {
+    let mut formats = Probe::default();
+    match (is_mp4, is_caf) {
+        (true, _) => formats.register_format::<IsoMp4Reader<'_>>(),
+        (false, true) => formats.register_format::<CafReader<'_>>(),
+        (false, false) => {
+            formats.register_format::<AdtsReader<'_>>();
+            formats.register_format::<AiffReader<'_>>();
+            formats.register_format::<FlacReader<'_>>();
+            formats.register_format::<MpaReader<'_>>();
+            formats.register_format::<OggReader<'_>>();
+            formats.register_format::<WavReader<'_>>();
+        }
+    }
+    formats
+}
+
+/// Checks the sizes that a decoder allocates before the first packet.
+fn check_sizes(params: &AudioCodecParameters) -> Result<(), MediaError> {
+    let channels = params.channels.as_ref().map_or(0, Channels::count);
+    let frames = params.max_frames_per_packet.unwrap_or(0);
+    if channels > CHANNELS_MAX || frames > PACKET_FRAMES_MAX as u64 {
+        return Err(invalid(format!("a packet of {channels} channels and {frames} frames")));
+    }
+    Ok(())
+}
+
 /// Returns the name of a format that is known and not decoded, by the first bytes of a file.
 fn other_format(file: &[u8]) -> Option<&'static str> {
     const OPUS_AT: usize = 28;
@@ -297,10 +342,9 @@ pub(crate) fn decoded_bytes(file: &Arc<[u8]>, rate: u32) -> usize {
     decoder.samples_max(file.len()).saturating_mul(size_of::<f32>())
 }
 
-/// Returns the length of a track in seconds, if the file says it. An MP4 file in fragments says 0.
-fn length(track: &Track, rate: Option<u32>) -> Option<f64> {
-    let num_frames = track.num_frames.filter(|frames| *frames > 0)?;
-    Some(num_frames as f64 / f64::from(rate.filter(|rate| *rate > 0)?))
+/// Returns the length of a sound in seconds, if both numbers are known.
+fn length(num_frames: Option<u64>, rate: Option<u32>) -> Option<f64> {
+    Some(num_frames? as f64 / f64::from(rate.filter(|rate| *rate > 0)?))
 }
 
 fn too_long(size: u64, limit: u32) -> MediaError {

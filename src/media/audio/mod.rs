@@ -1,6 +1,8 @@
 //! Sounds: decoded to samples of one channel at the model's rate, cut into pieces, and turned into
 //! mel spectrograms.
 
+mod adts;
+mod caf;
 mod decode;
 mod kaldi;
 mod mel;

@@ -12,6 +12,9 @@ const FREE: [u8; 4] = *b"free";
 /// row of their own has fewer.
 const ROWS_MAX: u64 = 1 << 35;
 
+/// Rows that stand for the search of a sample in one more fragment.
+const ROWS_OF_A_FRAGMENT: u64 = 16;
+
 /// Boxes that may be renamed.
 const PATCHES_MAX: usize = 1024;
 
@@ -38,6 +41,7 @@ pub(super) struct Plan {
     pub(super) patches: Vec<(usize, [u8; 4])>,
     /// Rows of tables that are read to find all samples.
     rows: u64,
+    num_fragments: u64,
 }
 
 impl Plan {
@@ -105,12 +109,16 @@ impl Plan {
     }
 
     /// Counts the rows of a fragment. Each of its samples is found by a search in all of them.
+    /// Before it is read, all fragments without samples are searched again.
     fn fragment(&mut self, file: &[u8], content: &Range<usize>) {
         let runs = find(file, content, b"traf").flat_map(|track| find(file, &track, b"trun"));
         let count = |run: Range<usize>| word(file, run.start + VERSION).map_or(0, u64::from);
         let num_samples: u64 = runs.map(count).sum();
         let num_rows = content.len() as u64 / 4;
-        self.rows = self.rows.saturating_add(num_rows.saturating_mul(num_samples));
+        let searched = self.num_fragments * ROWS_OF_A_FRAGMENT;
+        self.num_fragments += 1;
+        self.rows =
+            self.rows.saturating_add(num_rows.saturating_mul(num_samples)).saturating_add(searched);
     }
 }
 

@@ -101,7 +101,7 @@ fn tables_that_take_too_long_are_refused() {
     // All samples of the first row, and so many that a search in two rows takes hours.
     file[rows..rows + 4].copy_from_slice(&[0xff; 4]);
     assert!(!Plan::of(&file).unwrap().is_too_large(), "two rows");
-    let many = [&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1][..]; 9].concat();
+    let many = [&[0xff_u8, 0xff, 0xff, 0xff, 0, 0, 0, 1][..]; 9].concat();
     let mut table = ((16 + many.len()) as u32).to_be_bytes().to_vec();
     table.extend(b"stts\0\0\0\0\0\0\0\x09");
     table.extend(many);
@@ -124,7 +124,10 @@ fn tables_that_take_too_long_are_refused() {
     let told = decoded(&file).unwrap_err();
     assert!(told.contains("tables of samples are too large"), "{told}");
     let tracks = wrapped(b"moov", &wrapped(b"udta", b"").repeat(PATCHES_MAX + 1));
-    assert!(Plan::of(&[head, tracks].concat()).unwrap().is_too_large());
+    assert!(Plan::of(&[&head[..], &tracks].concat()).unwrap().is_too_large());
+    let empty = |count: usize| [&head[..], &wrapped(b"moof", b"").repeat(count)].concat();
+    assert!(!Plan::of(&empty(50_000)).unwrap().is_too_large());
+    assert!(Plan::of(&empty(70_000)).unwrap().is_too_large());
 }
 
 /// The decoder may accept a broken file or refuse it, but it ends.
