@@ -1,6 +1,6 @@
-//! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common, and
-//! of GLM-ASR's processor, and texts those of transformers: `tests/fidelity/make_transcription.py`
-//! recorded them.
+//! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common and
+//! of GLM-ASR's processor. Texts are those of transformers: `tests/fidelity/make_transcription.py`
+//! recorded all.
 
 use std::path::{Path, PathBuf};
 
