@@ -363,13 +363,12 @@ impl super::Engine {
     ) -> Result<Arc<LoraRequest>, LoraError> {
         let registry = self.inner.adapters.as_ref().ok_or(LoraError::Disabled)?;
         registry.check(name, path, in_place)?;
-        let (config, own_name, own_path) =
-            (self.config().clone(), name.to_owned(), path.to_owned());
+        let config = self.config().clone();
+        let (own_name, own_path) = (name.to_owned(), path.to_owned());
         let find = move |_: &AdapterRegistry, _: &GivenUp| {
-            hub::adapter(&config, &own_path).map_err(|source| LoraError::Hub {
-                name: own_name,
-                path: own_path,
-                source: Box::new(source),
+            hub::adapter(&config, &own_path).map_err(|source| {
+                let source = Box::new(source);
+                LoraError::Hub { name: own_name, path: own_path, source }
             })
         };
         let folder = self.run_load(name, path, find).await?;
