@@ -138,9 +138,7 @@ pub(crate) fn with_files(
         module.path = hub.adapter(&module.path, progress)?;
     }
     for given in config.default_mm_loras.iter_mut().flat_map(|loras| loras.0.values_mut()) {
-        let mut path = PathBuf::from(&*given);
-        hub.replace(&mut path, model.clone(), progress)?;
-        *given = path.to_string_lossy().into_owned();
+        *given = hub.adapter(given, progress)?;
     }
     Ok(config)
 }

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::audio;
 use super::dense::DenseFamily;
 use super::encoder_decoder::text;
-use super::families;
+use super::families::{self, Entry};
 use super::{Model, ModelError, ModelSource, pooling, static_embedding};
 
 /// A family of models. It makes a [`Model`] from a folder.

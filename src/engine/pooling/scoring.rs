@@ -460,7 +460,7 @@ mod tests {
         let alone = of(PoolingTask::Embed, PairForm::Pair).unwrap();
         assert_eq!(alone.iter().map(|(_, media)| media.len()).collect::<Vec<_>>(), [0, 1]);
         for form in [PairForm::Text, PairForm::Template] {
-            let pairs = of(PoolingTask::Classify, form).unwrap();
+            let pairs = of(PoolingTask::Classify, form.clone()).unwrap();
             let [(Prompt::Chat(chat), media)] = &pairs[..] else { panic!("{pairs:?}") };
             assert_eq!((chat.messages.len(), media.len()), (2, 1));
             assert_eq!(chat.messages[1]["content"], json!([{"type": "image"}]));

@@ -155,7 +155,7 @@ impl Tower for PaddleTower {
         let mut hidden = add_positions(hidden, &corners, &self.pos_embed);
         let mut residual = None;
         for block in &self.blocks {
-            let seen = Rows { sequences: &images, rotary: Some((&lines, &table)) };
+            let seen = Rows { sequences: &images, rotary: Some((&lines, &table)), watchers: &[] };
             let (output, stream) = block.forward(hidden, residual, seen);
             (hidden, residual) = (output, Some(stream));
         }

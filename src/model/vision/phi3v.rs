@@ -39,6 +39,8 @@ const UNIT: usize = 4;
 pub(super) fn projector(outputs: usize) -> ProjectorConfig {
     ProjectorConfig {
         layers: &["img_projection.0", "img_projection.2"],
+        inner: None,
+        is_gated: false,
         activation: Activation::Gelu,
         has_bias: true,
         merge: 2,

@@ -4,7 +4,7 @@
 use playhouse_kernels::Activation;
 use serde_json::Value;
 
-use super::block::BlockConfig;
+use super::block::{BlockConfig, HeadNorms};
 use super::llava::side;
 use super::pixels::PatchSize;
 use super::vit_names::SIGLIP;
@@ -68,7 +68,7 @@ impl Phi4Config {
                 qkv_bias: true,
                 o_bias: true,
                 mlp_bias: true,
-                has_head_norms: false,
+                head_norms: HeadNorms::None,
                 has_neighbour_pairs: false,
             },
             num_layers: feature_layer(vision, size("num_hidden_layers", 27)?)?,

@@ -174,7 +174,7 @@ impl Tower for Siglip2Tower {
         let mut hidden = add(hidden, rows(positions, width, &self.device));
         let mut residual = None;
         for block in &self.blocks {
-            let seen = Rows { sequences: &images, rotary: None };
+            let seen = Rows { sequences: &images, rotary: None, watchers: &[] };
             let (output, stream) = block.forward(hidden, residual, seen);
             (hidden, residual) = (output, Some(stream));
         }

@@ -84,6 +84,8 @@ impl PooledConfig {
 pub(super) fn no_projector(outputs: usize) -> ProjectorConfig {
     ProjectorConfig {
         layers: &[],
+        inner: None,
+        is_gated: false,
         activation: Activation::Gelu,
         has_bias: false,
         merge: 1,

@@ -26,7 +26,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, gpt_oss, llama, qwen2, qwen3,
+    bloom::slopes as alibi_slopes, gpt_oss, llama, qwen3,
 };
 use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
 use crate::model::encoder_class::{
