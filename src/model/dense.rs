@@ -62,6 +62,7 @@ impl ModelFamily for DenseFamily {
             gguf_name: None,
             task_adapters: config.task_adapters,
             merged: merged.as_ref(),
+            unit_columns: config.normalizes_head.then_some(config.names.lm_head),
         };
         let check = |checkpoint: &Checkpoint| {
             let config = config.fit(checkpoint);

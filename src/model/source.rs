@@ -124,14 +124,14 @@ impl ModelSource<'_> {
     }
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
-        let Expected { quantization, dummy, base, renamed, gguf_name, task_adapters, merged } =
-            expected;
+        let Expected { quantization, dummy, base, renamed, gguf_name, .. } = expected;
+        let Expected { task_adapters, merged, unit_columns, .. } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
                 let checkpoint =
                     checkpoint.with_task_adapters(task_adapters).with_gguf_names(gguf_name);
-                let checkpoint = checkpoint.merging(merged)?;
+                let checkpoint = checkpoint.merging(merged)?.with_unit_columns(unit_columns)?;
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
@@ -159,6 +159,8 @@ pub(super) struct Expected<'a> {
     pub(super) task_adapters: Option<TaskAdapters>,
     /// The adapter that is added to its matrices.
     pub(super) merged: Option<&'a MergedAdapter>,
+    /// The module of the matrix whose columns are divided by their norms.
+    pub(super) unit_columns: Option<&'static str>,
 }
 
 impl Expected<'_> {
@@ -172,6 +174,7 @@ impl Expected<'_> {
             gguf_name: None,
             task_adapters: None,
             merged: None,
+            unit_columns: None,
         }
     }
 }

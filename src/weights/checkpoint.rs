@@ -5,6 +5,7 @@ mod merged_adapter;
 mod names;
 mod open;
 mod task_adapters;
+mod unit_columns;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,8 @@ pub struct Checkpoint {
     task_adapters: Option<TaskAdapters>,
     /// The rank and the factor of an adapter among the files, which is added to matrices.
     merged: Option<(usize, f32)>,
+    /// The module whose weight has columns with norms of 1.
+    unit_columns: Option<&'static str>,
 }
 
 /// Returns the name in a GGUF file of a tensor of the model.
@@ -91,6 +94,7 @@ impl Checkpoint {
             gguf_name: None,
             task_adapters: None,
             merged: None,
+            unit_columns: None,
         }
     }
 
@@ -114,6 +118,7 @@ impl Checkpoint {
             gguf_name: None,
             task_adapters: None,
             merged: None,
+            unit_columns: None,
         }
     }
 
@@ -242,8 +247,8 @@ impl Checkpoint {
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
         let (shape, bytes) = (Cow::Borrowed(shape), Cow::Borrowed(bytes));
-        let tensor = self.adapted(name, StoredTensor { path, shape, dtype, bytes })?;
-        self.with_merged(name, tensor)
+        let adapted = self.adapted(name, StoredTensor { path, shape, dtype, bytes })?;
+        Ok(self.of_unit_columns(name, self.with_merged(name, adapted)?))
     }
 
     /// Returns the tensor `name` of `len` integers.

@@ -302,6 +302,7 @@ models! {
     deepseek_normalized: "deepseek-normalized",
     bailing_moe: "bailing_moe",
     bailing_moe_dense: "bailing_moe-dense",
+    bailing_moe_norm_head: "bailing_moe-norm-head",
     bailing_moe_v2: "bailing_moe_v2",
     bailing_moe_v2_plain: "bailing_moe_v2-plain",
     deci_lm: "deci_lm",

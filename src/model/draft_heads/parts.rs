@@ -203,6 +203,7 @@ pub(super) fn load_with(
         gguf_name: None,
         task_adapters: None,
         merged: None,
+        unit_columns: None,
     };
     let dtype = config.dtype;
     let check = |checkpoint: &Checkpoint| Ok(((), stored_dtype(dtype, checkpoint, probe)?));

@@ -115,6 +115,7 @@ impl Checkpoint {
             gguf_name: None,
             task_adapters: None,
             merged: None,
+            unit_columns: None,
         })
     }
 }
