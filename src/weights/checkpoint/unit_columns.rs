@@ -38,14 +38,14 @@ impl Checkpoint {
             return tensor;
         }
         let mut values = tensor.values().view().to_f32();
-        let mut squares = vec![0.0; columns];
+        let mut squares = vec![0.0_f64; columns];
         for row in values.chunks_exact(columns) {
             for (sum, value) in squares.iter_mut().zip(row) {
                 *sum += f64::from(*value).powi(2);
             }
         }
         let factors: Vec<f32> =
-            squares.iter().map(|sum: &f64| (sum.sqrt() + EPS).recip() as f32).collect();
+            squares.iter().map(|sum| (sum.sqrt() + EPS).recip() as f32).collect();
         for row in values.chunks_exact_mut(columns) {
             row.iter_mut().zip(&factors).for_each(|(value, factor)| *value *= factor);
         }
