@@ -125,13 +125,21 @@ impl ModelSource<'_> {
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
         let Expected { quantization, dummy, base, renamed, gguf_name, .. } = expected;
+<<<<<<< HEAD
         let Expected { task_adapters, may_be_wrapped, merged, .. } = expected;
+=======
+        let Expected { task_adapters, merged, unit_columns, .. } = expected;
+>>>>>>> h-textfam
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
                 let checkpoint =
                     checkpoint.with_task_adapters(task_adapters).with_gguf_names(gguf_name);
+<<<<<<< HEAD
                 let checkpoint = checkpoint.with_wrapped_layers(may_be_wrapped).merging(merged)?;
+=======
+                let checkpoint = checkpoint.merging(merged)?.with_unit_columns(unit_columns)?;
+>>>>>>> h-textfam
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
@@ -161,6 +169,8 @@ pub(super) struct Expected<'a> {
     pub(super) may_be_wrapped: bool,
     /// The adapter that is added to its matrices.
     pub(super) merged: Option<&'a MergedAdapter>,
+    /// The module of the matrix whose columns are divided by their norms.
+    pub(super) unit_columns: Option<&'static str>,
 }
 
 impl Expected<'_> {
@@ -175,6 +185,7 @@ impl Expected<'_> {
             task_adapters: None,
             may_be_wrapped: false,
             merged: None,
+            unit_columns: None,
         }
     }
 }

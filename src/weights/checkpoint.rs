@@ -5,7 +5,11 @@ mod merged_adapter;
 mod names;
 mod open;
 mod task_adapters;
+<<<<<<< HEAD
 mod wrapped_layers;
+=======
+mod unit_columns;
+>>>>>>> h-textfam
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +49,8 @@ pub struct Checkpoint {
     has_wrapped_layers: bool,
     /// The rank and the factor of an adapter among the files, which is added to matrices.
     merged: Option<(usize, f32)>,
+    /// The module whose weight has columns with norms of 1.
+    unit_columns: Option<&'static str>,
 }
 
 /// Returns the name in a GGUF file of a tensor of the model.
@@ -95,6 +101,7 @@ impl Checkpoint {
             task_adapters: None,
             has_wrapped_layers: false,
             merged: None,
+            unit_columns: None,
         }
     }
 
@@ -119,6 +126,7 @@ impl Checkpoint {
             task_adapters: None,
             has_wrapped_layers: false,
             merged: None,
+            unit_columns: None,
         }
     }
 
@@ -247,8 +255,8 @@ impl Checkpoint {
         let dtype = StoredDtype::from_name(raw.dtype).ok_or_else(|| raw.refused(self.dense()))?;
         let RawTensor { path, shape, bytes, .. } = raw;
         let (shape, bytes) = (Cow::Borrowed(shape), Cow::Borrowed(bytes));
-        let tensor = self.adapted(name, StoredTensor { path, shape, dtype, bytes })?;
-        self.with_merged(name, tensor)
+        let adapted = self.adapted(name, StoredTensor { path, shape, dtype, bytes })?;
+        Ok(self.of_unit_columns(name, self.with_merged(name, adapted)?))
     }
 
     /// Returns the tensor `name` of `len` integers.

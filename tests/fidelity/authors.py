@@ -134,7 +134,6 @@ def as_orion(folder):
     dropped = "partial_rotary_factor qk_layernorm use_parallel_residual use_qkv_bias".split()
     config = published(
         config, "OrionForCausalLM", "orion", dict(layer_norm_eps="rms_norm_eps"), dropped,
-       
     )
     write(folder, tensors, config)
 
@@ -190,6 +189,15 @@ def as_deepseek(folder):
     write(folder, tensors, config)
 
 
+def with_unit_columns(folder):
+    """Divides the columns of the output layer by their norms, in float32."""
+    without_choice_biases(folder)
+    tensors, config = read(folder)
+    head = tensors["lm_head.weight"].float()
+    tensors["lm_head.weight"] = head / (head.norm(dim=0, keepdim=True) + 1e-7)
+    write(folder, tensors, config)
+
+
 # The names of Ling.
 LING = [
     ("self_attn.o_proj", "attention.dense"),
@@ -207,9 +215,17 @@ def as_ling(folder):
     config = published(
         config, "BailingMoeForCausalLM", "bailing_moe", names, ERNIE_ALONE, use_bias=False,
         norm_topk_prob=config["moe_norm_min"] < 1, norm_head=False, use_qkv_bias=False,
-       
     )
     write(folder, tensors, config)
+
+
+def as_ling_of_norms(folder):
+    """Rewrites an ERNIE as a Ling whose output layer is still to be divided by norms."""
+    as_ling(folder)
+    tensors, config = read(folder)
+    head = tensors["lm_head.weight"]
+    tensors["lm_head.weight"] = head * torch.linspace(0.5, 3.0, head.shape[1])
+    write(folder, tensors, config | dict(norm_head=True))
 
 
 def as_ling_2(folder):
@@ -381,6 +397,11 @@ def models(tiniest, rope):
             tie_word_embeddings=True, rms_norm_eps=1e-3, **of_experts, **rope("default", 500.0),
         )
         | softmax | dict(rewrite=as_ling),
+        "bailing_moe-norm-head": tiniest(
+            Ernie4_5_MoeConfig, "head_dim", moe_num_shared_experts=1, moe_layer_start_index=0,
+            tie_word_embeddings=False, **of_experts, **rope("default", 10_000.0),
+        )
+        | dict(before=with_unit_columns, rewrite=as_ling_of_norms),
         "bailing_moe_v2": tiniest(
             SarvamMoEConfig, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=8,
             n_group=4, topk_group=2, tie_word_embeddings=False, partial_rotary_factor=0.5,

@@ -65,6 +65,8 @@ pub struct ModelConfig {
     pub logits: LogitsConfig,
     /// Whether the output layer is loaded.
     pub(crate) has_lm_head: bool,
+    /// Whether the columns of the output layer are divided by their norms as it is read.
+    pub(crate) normalizes_head: bool,
     /// Whether rows of the output layer are the classifier.
     pub(crate) is_classified_by_output: bool,
     /// The tensors that only the pooler has, with their shapes.
@@ -395,6 +397,7 @@ impl ModelConfig {
             has_shortcuts: false,
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,
+            normalizes_head: false,
             is_classified_by_output: false,
             pooler_tensors: Vec::new(),
             optional_pooler_tensor: None,

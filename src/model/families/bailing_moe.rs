@@ -42,7 +42,7 @@ pub(super) struct Rules {
     pub(super) groups: (usize, usize),
 }
 
-/// Reads the norms of heads and the experts.
+/// Reads the norms of heads and of the output layer, and the experts.
 pub(super) fn adjust(
     fields: &Fields,
     config: &mut ModelConfig,
@@ -61,6 +61,10 @@ pub(super) fn adjust(
             return Err(fields.invalid("rotary_dim", &expected));
         }
     }
+    config.normalizes_head = fields.flag("norm_head")?.unwrap_or(false);
+    if config.normalizes_head && config.tie_word_embeddings {
+        return Err(fields.invalid("norm_head", "false beside tie_word_embeddings"));
+    }
     let moe = experts(fields, config, rules)?;
     config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(0);
     let first = fields.count("first_k_dense_replace")?.unwrap_or(0);
@@ -69,7 +73,7 @@ pub(super) fn adjust(
 
 /// Rejects fields whose effects differ between the authors' code and vLLM, or are not supported.
 fn refuse(fields: &Fields) -> Result<(), ConfigError> {
-    for field in ["use_bias", "norm_head", "use_sliding_window"] {
+    for field in ["use_bias", "use_sliding_window"] {
         if fields.flag(field)?.unwrap_or(false) {
             return Err(fields.invalid(field, "false"));
         }

@@ -14,7 +14,7 @@ use super::{
 pub(super) const FAMILY: Family = Family {
     architecture: "DeciLMForCausalLM",
     model_type: "nemotron-nas",
-    models: "Llama Nemotron Super and Ultra, Llama Nemotron 51B",
+    models: "Llama Nemotron Super and Ultra",
     layers: LayerRule::Own(layers),
     ..llama::FAMILY
 };

@@ -231,7 +231,7 @@ fn of_ling() -> Vec<Row> {
         unchanged("moe_shared_expert_intermediate_size", json!(9)),
         refused("rotary_dim", json!(8)),
         refused("use_bias", json!(true)),
-        refused("norm_head", json!(true)),
+        honoured("norm_head", json!(true)),
         refused("use_sliding_window", json!(true)),
         refused("score_function", json!("tanh")),
         refused("num_experts", json!(null)),

@@ -61,7 +61,7 @@ pub(super) const GRANITE_MOE: &[Key] =
     &[GRANITE[0], GRANITE[1], GRANITE[2], GRANITE[3], NUM_EXPERTS, TOP_K];
 
 /// Every architecture that is read, except those with states, those with sigmoid scores in
-/// `sigmoids`, and Gemma 3n and 4.
+/// `sigmoids`, those in `authors`, and Gemma 3n and 4.
 pub(super) const ARCHITECTURES: &[Architecture] = &[
     Architecture {
         name: "llama",
