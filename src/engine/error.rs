@@ -91,6 +91,9 @@ pub enum StartError {
     /// An adapter of the setting `lora_modules` could not be loaded.
     #[error("lora_modules: {0}")]
     Adapter(#[from] LoraError),
+    /// An adapter of the setting `default_mm_loras` could not be loaded.
+    #[error("default_mm_loras: {0}")]
+    MediaAdapter(#[source] LoraError),
     /// Two model families were registered for one architecture.
     #[error(transparent)]
     DuplicateFamily(#[from] DuplicateFamily),

@@ -249,7 +249,7 @@ impl Engine {
         for (kind, path) in of_media {
             if let Err(error) = self.load_lora_adapter(kind.as_str(), &path, false).await {
                 self.shutdown().await;
-                return Err(error.into());
+                return Err(StartError::MediaAdapter(error));
             }
         }
         Ok(self)

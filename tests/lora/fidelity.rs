@@ -152,7 +152,7 @@ async fn a_kind_of_media_may_have_an_adapter() {
     let path = |name: &str| folder().join("adapters_phi4/phi4mm").join(name);
     let loras = json!({ "image": path("a"), "audio": path("b") }).to_string();
     let default_mm_loras = Some(serde_json::from_value(json!(loras)).unwrap());
-    let engine = EngineConfig { default_mm_loras, ..config_of(model) };
+    let engine = EngineConfig { default_mm_loras, ..config_of(model.clone()) };
     let engine = Engine::start(engine).await.unwrap();
     for (kinds, expected) in [
         (&[][..], None),
@@ -164,6 +164,10 @@ async fn a_kind_of_media_may_have_an_adapter() {
         assert_eq!(found.as_ref().map(|it| &*it.name), expected, "{kinds:?}");
     }
     engine.shutdown().await;
+    let default_mm_loras = Some(serde_json::from_value(json!(r#"{"audio": "nowhere"}"#)).unwrap());
+    let without_files = EngineConfig { default_mm_loras, ..config_of(model) };
+    let why = Engine::start(without_files).await.err().unwrap().to_string();
+    assert!(why.starts_with("default_mm_loras: ") && why.contains("nowhere"), "{why}");
 }
 
 /// The files have other names, and rows in another order. Adapters have those of transformers.

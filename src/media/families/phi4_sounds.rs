@@ -11,6 +11,8 @@ use crate::model::audio::Phi4Sounds;
 use crate::model::config::Fields;
 use crate::model::vision::ProcessorConfig;
 
+/// The field of the bins of a spectrogram.
+const BINS: &str = "feature_size";
 /// The longest sound. The model was trained for 30 minutes.
 const SECONDS_MAX: usize = 1_800;
 
@@ -23,7 +25,6 @@ pub(super) struct SoundProcessor {
 impl SoundProcessor {
     /// Reads the extractor of a model whose `config.json` has the fields `outer`.
     pub(super) fn read(outer: &Fields, processor: &ProcessorConfig) -> Result<Self, ConfigError> {
-        const BINS: &str = "feature_size";
         let sounds = Phi4Sounds::read(outer, 1)?;
         let fields = &extractor_fields(processor)?;
         let config = kaldi(fields)?;
@@ -118,6 +119,10 @@ fn kaldi(fields: &Fields) -> Result<KaldiConfig, ConfigError> {
     if n_fft > 1 << 14 {
         return Err(fields.invalid(FFT, "an integer from 1 to 16384"));
     }
+    let num_bins = size(BINS, 80)?;
+    if num_bins > n_fft {
+        return Err(fields.invalid(BINS, &format!("at most {FFT}, {n_fft}")));
+    }
     if !(2..=n_fft).contains(&win_length) {
         return Err(fields.invalid(WINDOW, &format!("from 2 to {FFT}, {n_fft}")));
     }
@@ -130,7 +135,7 @@ fn kaldi(fields: &Fields) -> Result<KaldiConfig, ConfigError> {
     }
     let preemphasis = fields.number(PREEMPHASIS)?.unwrap_or(0.97);
     Ok(KaldiConfig {
-        num_bins: size("feature_size", 80)?,
+        num_bins,
         rate,
         n_fft,
         win_length,

@@ -85,7 +85,10 @@ impl ConformerLayer {
 
     /// Returns the bytes of weights that are pages of a file.
     pub(super) fn mapped_bytes(&self) -> u64 {
-        self.first.mapped_bytes() + self.attention.mapped_bytes() + self.second.mapped_bytes()
+        self.first.mapped_bytes()
+            + self.attention.mapped_bytes()
+            + self.convolution.mapped_bytes()
+            + self.second.mapped_bytes()
     }
 }
 
@@ -204,6 +207,10 @@ impl Convolution {
         };
         let sum = (1..self.taps.len()).fold(product(0), |sum, at| add(sum, product(at)));
         sum + self.taps_bias.clone()
+    }
+
+    fn mapped_bytes(&self) -> u64 {
+        self.weight.mapped_bytes() as u64 + self.mixing.mapped_bytes() + self.out.mapped_bytes()
     }
 }
 

@@ -214,7 +214,8 @@ impl Halving {
 impl Halvings {
     /// Returns the bytes of weights that are pages of a file.
     pub(super) fn mapped_bytes(&self) -> u64 {
-        self.weight.mapped_bytes() as u64
+        self.first.mapped_bytes()
+            + self.weight.mapped_bytes() as u64
             + self.others.iter().map(|it| it.mixing.mapped_bytes()).sum::<u64>()
     }
 }
