@@ -73,8 +73,8 @@ impl FamilyProcessor for PaliGemma {
     }
 
     /// Moves the token that begins the text behind the last image, and ends the prompt with a line
-    /// feed. The first image then spans the prompt. Its name has a hash of the prompt with the names
-    /// of its images, because the states of all tokens depend on them.
+    /// feed. The first image then spans the prompt. Its name has a hash of the prompt and of its
+    /// images' names, because the states of all tokens depend on them.
     fn join(&self, prompt: &mut ExpandedPrompt) {
         let Some(last) = prompt.features.last() else { return };
         let text = last.offset + last.length;
