@@ -322,6 +322,13 @@ async fn prompts_that_attend_to_themselves() {
         let same = alone(&engine, golden.request(prompt)).await;
         assert!(same.num_cached_tokens > 0, "{name}");
         assert_eq!(same.tokens, prompt.greedy_token_ids, "{name}");
+        // Nor do those whose second image is another one.
+        let two = &golden.prompts[2];
+        let images = golden.media(two);
+        let media = [&images[..1], &images[..1]].concat().into();
+        alone(&engine, RawRequest { media, ..golden.request(two) }).await;
+        let other = alone(&engine, golden.request(two)).await;
+        assert_eq!((other.num_cached_tokens, &other.tokens), (0, &two.greedy_token_ids), "{name}");
         engine.shutdown().await;
     }
 }

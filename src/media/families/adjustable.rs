@@ -62,7 +62,9 @@ impl Adjustable {
                     "`{name}` is {value}; expected the value of the model's image processor"
                 )));
             }
-            if is_same || !changed_by_clients(self.family).contains(&&**name) {
+            // The class of the processor asks for tiles, also if the file of the images does not.
+            let is_whole = &**name == "crop_to_patches" && *value == false;
+            if is_same && !is_whole || !changed_by_clients(self.family).contains(&&**name) {
                 continue;
             }
             is_changed = true;

@@ -73,8 +73,8 @@ impl FamilyProcessor for PaliGemma {
     }
 
     /// Moves the token that begins the text behind the last image, and ends the prompt with a line
-    /// feed. The first image then spans the prompt. Its name has a hash of the prompt, because the
-    /// states of all tokens depend on it.
+    /// feed. The first image then spans the prompt. Its name has a hash of the prompt and of its
+    /// images' names, because the states of all tokens depend on them.
     fn join(&self, prompt: &mut ExpandedPrompt) {
         let Some(last) = prompt.features.last() else { return };
         let text = last.offset + last.length;
@@ -83,13 +83,19 @@ impl FamilyProcessor for PaliGemma {
         }
         if prompt.tokens.first() == Some(&self.begin) {
             prompt.tokens.remove(0);
-            prompt.features.iter_mut().for_each(|item| item.offset -= 1);
+            let items = prompt.features.iter_mut();
+            items.for_each(|item| item.offset = item.offset.saturating_sub(1));
         }
         if !prompt.tokens.ends_with(&self.end) {
             prompt.tokens.extend(&self.end);
         }
         let mut digest = Sha256::new();
         prompt.tokens.iter().for_each(|token| digest.update(token.to_le_bytes()));
+        for item in &prompt.features {
+            digest.update((item.offset as u64).to_le_bytes());
+            digest.update((item.identifier.len() as u64).to_le_bytes());
+            digest.update(item.identifier.as_bytes());
+        }
         let hash: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         if let Some(first) = prompt.features.first_mut() {
             first.identifier = format!("prompt:{hash}:{}", first.identifier).into();

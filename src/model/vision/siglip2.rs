@@ -48,8 +48,8 @@ pub(super) struct Siglip2Config {
 }
 
 impl Siglip2Config {
-    /// Reads the fields of `vision_config`, and those of `outer` for the projector, for a text model
-    /// of the width `outputs`.
+    /// Reads the fields of `vision_config`, and those of `outer` for the projector, for a text
+    /// model of the width `outputs`.
     ///
     /// # Errors
     /// [`ConfigError`] if a field has no valid value.

@@ -115,7 +115,8 @@ pub struct MultimodalFeature {
     /// Position of its first placeholder token in the prompt.
     pub offset: usize,
     /// Number of tokens from the first placeholder to the last. Other tokens may lie between. 0 if
-    /// all tokens of the request attend to the item, as in encoder-decoder models.
+    /// all tokens of the request attend to the item, as in encoder-decoder models. If all tokens
+    /// of a prompt attend to each other, the first item has all of them, also around the others.
     pub length: usize,
     /// Number of embeddings that the encoder computes for it. As many of its tokens are
     /// placeholders, and take one embedding each.

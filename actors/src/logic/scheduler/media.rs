@@ -140,9 +140,15 @@ impl Scheduler {
         let request = Arc::clone(&state.request);
         let end = num_computed + num_tokens;
         let (mut window, mut num_embeds) = (num_tokens, 0);
+        // The first token of an item that spans others attends to all of them.
+        let mut span = 0..0;
         for (index, item) in request.mm_features.iter().enumerate() {
-            if item.offset >= end && !item.is_attended() {
+            let is_spanned = !item.is_attended() && item.offset < span.end;
+            if item.offset >= end && !item.is_attended() && !is_spanned {
                 break;
+            }
+            if !is_spanned {
+                span = item.offset..item.offset + item.length;
             }
             if item.is_before(num_computed) {
                 continue;
@@ -153,7 +159,7 @@ impl Scheduler {
                 && num_computed < item.offset
                 && end < item.offset + item.length;
             num_embeds += item.num_embeds;
-            let before = item.offset.saturating_sub(num_computed);
+            let before = span.start.saturating_sub(num_computed);
             if is_cut || num_embeds > most_embeds {
                 window = window.min(before);
                 break;

@@ -148,6 +148,23 @@ fn a_hit_within_such_an_image_goes_on_to_its_end() {
     assert_eq!(harness.step(), tokens([(0, 1), (1, 26)]));
 }
 
+/// All tokens of a prompt attend to each other. The first image spans it, and another is encoded
+/// later.
+#[test]
+fn a_prompt_that_attends_to_itself_waits_for_all_its_images() {
+    let limits = SchedulerConfig { long_prefill_token_threshold: 8, ..whole_items(64) };
+    let mut harness = Harness::new(SchedulerConfig { encoder_budget: 20, ..limits });
+    let first = MultimodalFeature { num_embeds: 20, ..MultimodalFeature::for_test("a", 0, 50) };
+    let mm_features = vec![first, MultimodalFeature::for_test("b", 25, 20)].into();
+    harness.add(EngineRequest { mm_features, ..request(0, own_prompt(0, 50)) });
+    for image in ["a", "b"] {
+        assert_eq!(harness.step(), tokens([]));
+        assert_eq!(harness.encode(), [image]);
+    }
+    assert_eq!(harness.step(), tokens([(0, 50)]));
+    assert_eq!(harness.step(), tokens([(0, 1)]));
+}
+
 #[test]
 fn an_image_that_two_requests_share_is_encoded_once() {
     let mut harness = Harness::new(config());

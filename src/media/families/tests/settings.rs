@@ -90,6 +90,23 @@ fn clients_may_ask_for_other_tiles_of_cohere() {
     assert!(refused.contains("the model's own settings 1"), "{refused}");
 }
 
+/// HF `AyaVisionProcessor` asks for tiles unless its caller does not, whatever the file says.
+#[test]
+fn clients_turn_tiles_off_that_the_class_asks_for() {
+    let model = models().into_iter().find(|model| model.ends_with("aya_vision")).unwrap();
+    let copy = tempfile::TempDir::new().unwrap();
+    std::fs::copy(model.join("config.json"), copy.path().join("config.json")).unwrap();
+    let settings = std::fs::read(model.join("preprocessor_config.json")).unwrap();
+    let mut settings: Value = serde_json::from_slice(&settings).unwrap();
+    settings["crop_to_patches"] = json!(false);
+    std::fs::write(copy.path().join("preprocessor_config.json"), settings.to_string()).unwrap();
+    let processor = Golden::read(&model).processor(copy.path());
+    for (kwargs, num_tiles) in [(json!({}), 6), (json!({ "crop_to_patches": false }), 1)] {
+        let item = processor.image(&drawn(40, 197), kwargs.as_object().unwrap()).unwrap();
+        assert_eq!(item.tensors[0].shape[0], num_tiles, "{kwargs}");
+    }
+}
+
 #[test]
 fn clients_may_ask_for_smaller_pages() {
     let embeds = |name: &str, kwargs: Value| {
