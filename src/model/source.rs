@@ -125,21 +125,14 @@ impl ModelSource<'_> {
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
         let Expected { quantization, dummy, base, renamed, gguf_name, .. } = expected;
-<<<<<<< HEAD
-        let Expected { task_adapters, may_be_wrapped, merged, .. } = expected;
-=======
-        let Expected { task_adapters, merged, unit_columns, .. } = expected;
->>>>>>> h-textfam
+        let Expected { task_adapters, may_be_wrapped, merged, unit_columns, .. } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
                 let checkpoint =
                     checkpoint.with_task_adapters(task_adapters).with_gguf_names(gguf_name);
-<<<<<<< HEAD
                 let checkpoint = checkpoint.with_wrapped_layers(may_be_wrapped).merging(merged)?;
-=======
-                let checkpoint = checkpoint.merging(merged)?.with_unit_columns(unit_columns)?;
->>>>>>> h-textfam
+                let checkpoint = checkpoint.with_unit_columns(unit_columns)?;
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),

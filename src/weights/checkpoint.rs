@@ -5,11 +5,8 @@ mod merged_adapter;
 mod names;
 mod open;
 mod task_adapters;
-<<<<<<< HEAD
-mod wrapped_layers;
-=======
 mod unit_columns;
->>>>>>> h-textfam
+mod wrapped_layers;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
