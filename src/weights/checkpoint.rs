@@ -86,20 +86,7 @@ impl Checkpoint {
     /// Returns generated weights in `dtype` for the model in the folder `model`.
     #[must_use]
     pub fn dummy(model: &Path, dtype: StoredDtype) -> Self {
-        let (files, file_of) = (Vec::new(), BTreeMap::new());
-        Self {
-            files,
-            file_of,
-            root: model.to_owned(),
-            layout: Layout::Dummy(dtype),
-            absent_base: None,
-            renamed: None,
-            gguf_name: None,
-            task_adapters: None,
-            has_wrapped_layers: false,
-            merged: None,
-            unit_columns: None,
-        }
+        Self::of_files(model.to_owned(), Vec::new(), Layout::Dummy(dtype))
     }
 
     fn of_one_file(file: WeightsFile, layout: Layout) -> Self {
