@@ -91,9 +91,9 @@ impl SequenceMedia {
         step.attended.push(attended);
     }
 
-    /// Appends the number of tokens that each of these tokens sees, in a model in which the tokens
-    /// from an item's first to its last attend to each other: HF `get_block_sequence_ids_for_mask`
-    /// of Gemma 3. Returns whether one sees a token after it.
+    /// Appends the number of tokens that each of these tokens sees. The tokens from an item's first
+    /// to its last attend to each other: HF `get_block_sequence_ids_for_mask` of Gemma 3. Returns
+    /// whether one sees a token after it.
     fn append_ends(
         request: &EngineRequest,
         tokens: Range<usize>,

@@ -151,8 +151,8 @@ impl SchedulerConfig {
         Ok(())
     }
 
-    /// Checks whether the items of a prompt can ever be in the encoder cache, and whether a step
-    /// has room for the tokens that it must compute together.
+    /// Checks whether the items of a prompt can ever be in the encoder cache. Checks also whether
+    /// a step has room for the tokens that it must compute together.
     ///
     /// # Errors
     /// [`RequestError::Unencodable`] names the embeddings and the room,
