@@ -189,7 +189,9 @@ fn message(role: &str, content: Value) -> Value {
 /// Returns the prompt that `template` writes of messages.
 fn written(template: &str, messages: Vec<Value>) -> Prompt {
     let chat_template = Some(template.to_owned());
-    Prompt::Chat(Arc::new(ChatPrompt { messages, chat_template, ..ChatPrompt::default() }))
+    let chat =
+        ChatPrompt { messages, chat_template, joins_placeholders: true, ..ChatPrompt::default() };
+    Prompt::Chat(Arc::new(chat))
 }
 
 impl PairForm {
@@ -219,11 +221,12 @@ impl PairForm {
             }
             (Self::Text, ..) => written(CONTENT_ALONE, messages()),
             (Self::DocumentFirst, ..) => written(DOCUMENT_FIRST, messages()),
-            (Self::Template | Self::Conversation, ..) => {
-                let (messages, chat_template_kwargs) = (messages(), variables.clone());
-                let chat = ChatPrompt { messages, chat_template_kwargs, ..ChatPrompt::default() };
-                Prompt::Chat(Arc::new(chat))
-            }
+            (Self::Template | Self::Conversation, ..) => Prompt::Chat(Arc::new(ChatPrompt {
+                messages: messages(),
+                chat_template_kwargs: variables.clone(),
+                joins_placeholders: true,
+                ..ChatPrompt::default()
+            })),
         })
     }
 }

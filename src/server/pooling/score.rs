@@ -92,8 +92,8 @@ pub(in crate::server) async fn score(
 }
 
 impl Exchange {
-    /// Compares texts, or contents with images. An item on one side alone is compared with each on the other side.
-    /// `variables` are those of the template that writes a pair.
+    /// Compares texts, or contents with images. An item on one side alone is compared with each on
+    /// the other side. `variables` are those of the template that writes a pair.
     pub(super) async fn compare(
         &self,
         route: &'static str,
