@@ -111,6 +111,8 @@ impl Exchange {
         let model = fields.model(&self.state).await?;
         let queries = sides(self, "queries", queries, &model).await?;
         let documents = sides(self, "documents", documents, &model).await?;
+        let copied = self.state.engine.copied_bytes(&queries, &documents);
+        self.memory.grow(copied).await?;
         let (scoring, prompts) = self.state.engine.scoring_of(queries, documents, variables)?;
         let task = self.state.engine.pooling_task().unwrap_or_default();
         let params = fields.params(&self.state, &model, task)?;
