@@ -108,6 +108,7 @@ impl ChatRequest {
                 continue_final_message: self.continue_final_message,
                 chat_template: None,
                 chat_template_kwargs: self.chat_template_kwargs,
+                joins_placeholders: false,
             },
             tool_choice: self.tool_choice.unwrap_or(if_absent),
             parallel_tool_calls: self.parallel_tool_calls,

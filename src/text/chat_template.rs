@@ -190,7 +190,7 @@ impl ChatTemplates {
         accepts: Accepts<'_>,
         chat: &ChatPrompt,
     ) -> Result<String, TextError> {
-        let mut messages = messages::prepare(&chat.messages, accepts)?;
+        let mut messages = messages::prepare(&chat.messages, accepts.for_chat(chat))?;
         let continuation = if chat.continue_final_message {
             if chat.add_generation_prompt {
                 return Err(TextError::ContinueFinalMessage(

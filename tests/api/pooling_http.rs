@@ -376,17 +376,23 @@ async fn pictures_are_compared_with_texts() {
         let image = vector(conversation(json!([part(url)]))).await;
         cosines.push(text.iter().zip(&image).map(|(a, b)| a * b).sum::<f64>());
     }
-    // A list of contents, and the parts of one content.
+    // A list of contents, and one content.
     let listed = json!([{"content": [part(&url)]}, {"content": [part(&other)]}]);
-    for documents in [listed.clone(), json!({"content": [part(&url), part(&other)]})] {
+    for (documents, count) in [(listed.clone(), 2), (listed[0].clone(), 1)] {
         let body = json!({"queries": "a kettle", "documents": documents});
         let (status, answer) = post(&served, "/score", body).await;
-        assert_eq!(status, 200, "{answer}");
-        for (index, cosine) in cosines.iter().enumerate() {
+        let found = answer["data"].as_array().map(Vec::len);
+        assert_eq!((status, found), (200, Some(count)), "{answer}");
+        for (index, cosine) in cosines.iter().take(count).enumerate() {
             let found = answer["data"][index]["score"].as_f64().unwrap();
             assert!((found - cosine).abs() < 1e-5, "{found} {cosine}");
         }
     }
+    let both = json!({"content": [part(&url), part(&other)]});
+    let body = json!({"queries": "a kettle", "documents": both});
+    let (status, answer) = post(&served, "/score", body).await;
+    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    assert!(status == 400 && message.contains("At most 1 image"), "{answer}");
     let body = json!({"query": {"content": [part(&url)]}, "documents": ["a kettle", listed[0]]});
     let (status, answer) = post(&served, "/rerank", body).await;
     assert_eq!((status, &answer["results"][0]["index"]), (200, &json!(1)), "{answer}");

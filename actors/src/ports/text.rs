@@ -230,6 +230,9 @@ pub struct ChatPrompt {
     pub chat_template: Option<String>,
     /// Further variables for the template.
     pub chat_template_kwargs: Map<String, Value>,
+    /// Whether no line breaks follow the placeholders before a message's text. vLLM writes the
+    /// sides of pairs like that.
+    pub joins_placeholders: bool,
 }
 
 impl ChatPrompt {

@@ -231,6 +231,11 @@ impl Engine {
             .map(|(scoring, prompts)| (scoring.skipping(skipped).ending_with(end_token), prompts))
     }
 
+    /// Returns the bytes that the prompts of pairs take beside the two lists.
+    pub(crate) fn copied_bytes(&self, queries: &[PairSide], documents: &[PairSide]) -> usize {
+        self.pair_form().copied_bytes(queries, documents)
+    }
+
     /// Returns whether the model scores pairs of texts: with vectors, or as a classifier of one
     /// class.
     #[must_use]

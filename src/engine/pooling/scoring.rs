@@ -163,6 +163,15 @@ impl From<String> for PairSide {
 }
 
 impl PairSide {
+    /// Returns the bytes of its text.
+    fn bytes(&self) -> usize {
+        let of_part = |part: &Value| part.get("text").and_then(Value::as_str).map_or(0, str::len);
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Parts { parts, .. } => parts.iter().map(of_part).sum(),
+        }
+    }
+
     /// Returns the prompt of this side alone.
     fn alone(self) -> PromptWithMedia {
         match self {
@@ -217,10 +226,23 @@ fn message(role: &str, content: Value) -> Value {
 /// Returns the prompt that `template` writes of messages.
 fn written(template: &str, messages: Vec<Value>) -> Prompt {
     let chat_template = Some(template.to_owned());
-    Prompt::Chat(Arc::new(ChatPrompt { messages, chat_template, ..ChatPrompt::default() }))
+    let chat =
+        ChatPrompt { messages, chat_template, joins_placeholders: true, ..ChatPrompt::default() };
+    Prompt::Chat(Arc::new(chat))
 }
 
 impl PairForm {
+    /// Returns the bytes of the copies that pairs have of a side alone.
+    pub(super) fn copied_bytes(self, queries: &[PairSide], documents: &[PairSide]) -> usize {
+        match (self, queries, documents) {
+            (Self::Pair, ..) => 0,
+            (_, [alone], others) | (_, others, [alone]) => {
+                alone.bytes().saturating_mul(others.len())
+            }
+            _ => 0,
+        }
+    }
+
     /// Returns the prompt of a pair.
     ///
     /// # Errors
@@ -255,11 +277,12 @@ impl PairForm {
             (Self::Prompt(prompt), ..) => {
                 Prompt::Text(filled(prompt, query.text()?, document.text()?))
             }
-            (Self::Template | Self::Conversation, ..) => {
-                let (messages, chat_template_kwargs) = (messages(), variables.clone());
-                let chat = ChatPrompt { messages, chat_template_kwargs, ..ChatPrompt::default() };
-                Prompt::Chat(Arc::new(chat))
-            }
+            (Self::Template | Self::Conversation, ..) => Prompt::Chat(Arc::new(ChatPrompt {
+                messages: messages(),
+                chat_template_kwargs: variables.clone(),
+                joins_placeholders: true,
+                ..ChatPrompt::default()
+            })),
         })
     }
 }
@@ -448,6 +471,17 @@ mod tests {
         }
         let prompt = PairForm::Text.prompt(&query, &document, &variables).unwrap();
         assert!(matches!(&prompt, Prompt::Text(text) if text == "qa"), "{prompt:?}");
+    }
+
+    #[test]
+    fn a_side_alone_is_copied_unless_pairs_share_it() {
+        let (one, two) = (texts(&["four"]), texts(&["a", "b"]));
+        for (queries, documents) in [(&one, &two), (&two, &one)] {
+            assert_eq!(PairForm::Text.copied_bytes(queries, documents), 8);
+            assert_eq!(PairForm::Pair.copied_bytes(queries, documents), 0);
+        }
+        assert_eq!(PairForm::Template.copied_bytes(&two, &two), 0);
+        assert_eq!(PairForm::Text.copied_bytes(&[picture()], &two), 0);
     }
 
     #[test]

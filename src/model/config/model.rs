@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
@@ -230,9 +232,17 @@ impl ModelConfig {
         max_model_len: Option<usize>,
     ) -> Result<Self, ConfigError> {
         let supported = families::architectures();
-        let name = architecture(&source.fields, &supported)?;
-        let entry = families::by_architecture(name)
-            .ok_or_else(|| source.fields.unsupported_family("architectures", name, &supported))?;
+        let entry = match architecture(&source.fields, &supported) {
+            Ok(name) => families::by_architecture(name).ok_or_else(|| {
+                source.fields.unsupported_family("architectures", name, &supported)
+            })?,
+            // It may be a multimodal class with another head.
+            Err(error) => {
+                let listed = source.fields.value("architectures").and_then(Value::as_array);
+                let name = listed.and_then(|names| names.first()?.as_str());
+                Entry::Wrapper(name.and_then(families::wrapper_of).ok_or(error)?)
+            }
+        };
         Self::of_entry(source, entry, max_model_len)
     }
 

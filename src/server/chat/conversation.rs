@@ -106,6 +106,7 @@ impl ConversationFields {
             continue_final_message,
             chat_template: request_template(self.chat_template.as_ref(), state)?,
             chat_template_kwargs: self.kwargs(state)?,
+            joins_placeholders: false,
         };
         Ok((chat, choice, media))
     }

@@ -105,6 +105,5 @@ pub(in crate::server) struct Ranked {
 #[derive(Debug, PartialEq, Serialize, ToSchema)]
 pub(in crate::server) struct RankedText {
     pub(super) text: Option<String>,
-    #[schema(value_type = Option<Vec<Object>>)]
     pub(super) multi_modal: Option<Vec<Value>>,
 }

@@ -15,37 +15,36 @@ pub(super) enum Item {
 }
 
 /// Reads the items of the field `name`: a text, an object `{"content": […]}`, or a list of these.
-/// As in vLLM, each part of an object alone is an item, and an object in a list is one.
 pub(super) fn items(name: &str, value: Value) -> Result<Vec<Item>, ApiError> {
     let wrong = || {
         let message = "Input should be a valid string, an object with a list `content`, or a list \
                        of these";
         ApiError::validation(&format!("body.{name}"), message)
     };
-    let parts = |value: Value| match value {
-        Value::Object(mut fields) => match fields.remove("content") {
-            Some(Value::Array(parts)) => Some(parts),
-            _ => None,
-        },
-        _ => None,
-    };
     let item = |value: Value| match value {
         Value::String(text) => Ok(Item::Text(text)),
-        value => parts(value).map(Item::of_parts).ok_or_else(wrong),
+        Value::Object(mut fields) => match fields.remove("content") {
+            Some(Value::Array(parts)) => Ok(Item::Parts(parts)),
+            _ => Err(wrong()),
+        },
+        _ => Err(wrong()),
     };
     match value {
         Value::Array(list) => list.into_iter().map(item).collect(),
-        Value::String(text) => Ok(vec![Item::Text(text)]),
-        value => {
-            let parts = parts(value).ok_or_else(wrong)?;
-            Ok(parts.into_iter().map(|part| Item::of_parts(vec![part])).collect())
-        }
+        value => Ok(vec![item(value)?]),
     }
 }
 
 impl Item {
-    /// Returns the item of some parts. Parts that are all text are one text.
-    fn of_parts(parts: Vec<Value>) -> Self {
+    /// Returns the text of an item without media. As in vLLM, its parts are lines.
+    ///
+    /// # Errors
+    /// The parts of another item.
+    pub(super) fn into_text(self) -> Result<String, Vec<Value>> {
+        let parts = match self {
+            Self::Text(text) => return Ok(text),
+            Self::Parts(parts) => parts,
+        };
         let text = |part: &Value| match part {
             Value::String(text) => Some(text.clone()),
             part if part.get("type").and_then(Value::as_str) == Some("text") => {
@@ -55,8 +54,8 @@ impl Item {
         };
         let texts: Option<Vec<String>> = parts.iter().map(text).collect();
         match texts {
-            Some(texts) if !texts.is_empty() => Self::Text(texts.join("\n")),
-            _ => Self::Parts(parts),
+            Some(texts) if !texts.is_empty() => Ok(texts.join("\n")),
+            _ => Err(parts),
         }
     }
 }
@@ -73,9 +72,9 @@ pub(super) async fn sides(
 ) -> Result<Vec<PairSide>, ApiError> {
     let state = &exchange.state;
     let checked = items.into_iter().enumerate().map(|(index, item)| {
-        let parts = match item {
-            Item::Text(text) => return Ok((PairSide::from(text), None)),
-            Item::Parts(parts) => parts,
+        let parts = match item.into_text() {
+            Ok(text) => return Ok((PairSide::from(text), None)),
+            Err(parts) => parts,
         };
         let place = format!("body.{name}.{index}.content");
         if parts.is_empty() {
@@ -114,17 +113,18 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_an_object_alone_is_an_item() {
+    fn an_object_is_an_item() {
         let (image, text) = (json!({"type": "image_url"}), json!({"type": "text", "text": "b"}));
-        let (parts, a) = (Item::Parts(vec![image.clone()]), Item::Text("a".to_owned()));
-        let b = Item::Text("b".to_owned());
+        let a = Item::Text("a".to_owned());
         assert_eq!(read(json!("a")), Ok(vec![a.clone()]));
-        let alone = json!({"content": [image, text]});
-        assert_eq!(read(alone.clone()), Ok(vec![parts, b.clone()]));
+        let object = json!({"content": [image, text]});
         let whole = Item::Parts(vec![image.clone(), text.clone()]);
-        assert_eq!(read(json!(["a", alone])), Ok(vec![a, whole]));
-        let both = Item::Text("b\nb".to_owned());
-        assert_eq!(read(json!([{"content": [text, "b"]}, "b"])), Ok(vec![both, b]));
+        assert_eq!(read(object.clone()), Ok(vec![whole.clone()]));
+        assert_eq!(read(json!(["a", object])), Ok(vec![a.clone(), whole.clone()]));
+        assert_eq!(a.into_text(), Ok("a".to_owned()));
+        assert_eq!(whole.into_text(), Err(vec![image, text.clone()]));
+        assert_eq!(Item::Parts(vec![text, json!("c")]).into_text(), Ok("b\nc".to_owned()));
+        assert_eq!(Item::Parts(Vec::new()).into_text(), Err(Vec::new()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{fields::PoolingFields, input::Inputs};
 use crate::{
-    api::{Pooled, PoolingParams, PoolingTask, Prompt, RawRequest, TokenId},
+    api::{Pooled, PoolingParams, PoolingTask, Prompt, RawMedia, RawRequest, TokenId},
     engine::{PoolError, PooledPrompt},
     server::{
         exchange::Exchange,
@@ -100,7 +100,7 @@ impl Exchange {
         let Inputs { prompts, mut media, .. } = inputs;
         let num_open = prompts.len().min(engine.pooling_window());
         self.memory.grow(choices_bytes(&template).saturating_mul(num_open)).await?;
-        let decoded = media.iter().map(|items| working_bytes(&self.state, items)).collect();
+        let decoded = media.iter().map(|items| self.media_bytes(items)).collect();
         self.memory.grow_for_media(sum_of_largest(decoded, num_open)).await?;
         media.resize(prompts.len(), [].into());
         let aborted = CancellationToken::new();
@@ -120,6 +120,13 @@ impl Exchange {
             pooled.push(result);
         }
         Ok(pooled)
+    }
+
+    /// Returns the memory of the items of a prompt. Each is decoded, and its pixels stay until the
+    /// prompt's result.
+    fn media_bytes(&self, items: &[RawMedia]) -> usize {
+        let each = items.iter().map(|item| working_bytes(&self.state, std::slice::from_ref(item)));
+        each.fold(0, usize::saturating_add)
     }
 }
 

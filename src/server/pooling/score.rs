@@ -92,8 +92,8 @@ pub(in crate::server) async fn score(
 }
 
 impl Exchange {
-    /// Compares texts, or contents with images. An item on one side alone is compared with each on the other side.
-    /// `variables` are those of the template that writes a pair.
+    /// Compares texts, or contents with images. An item on one side alone is compared with each on
+    /// the other side. `variables` are those of the template that writes a pair.
     pub(super) async fn compare(
         &self,
         route: &'static str,
@@ -111,6 +111,8 @@ impl Exchange {
         let model = fields.model(&self.state).await?;
         let queries = sides(self, "queries", queries, &model).await?;
         let documents = sides(self, "documents", documents, &model).await?;
+        let copied = self.state.engine.copied_bytes(&queries, &documents);
+        self.memory.grow(copied).await?;
         let (scoring, prompts) = self.state.engine.scoring_of(queries, documents, variables)?;
         let task = self.state.engine.pooling_task().unwrap_or_default();
         if scoring.is_listwise() && fields.cuts_prompts() {

@@ -63,13 +63,10 @@ async fn cut(
     most_tokens: Option<usize>,
 ) -> Result<Vec<Item>, ApiError> {
     let Some(most_tokens) = most_tokens else { return Ok(items) };
-    let texts = items.into_iter().map(|item| match item {
-        Item::Text(text) => Ok(text),
-        // A cut could leave a part of an image.
-        Item::Parts(_) => {
-            Err(ApiError::invalid(field, format!("{field} cuts texts, and a content has images")))
-        }
-    });
+    // A cut could leave a part of an image.
+    let refused =
+        |_| ApiError::invalid(field, format!("{field} cuts texts, and a content has images"));
+    let texts = items.into_iter().map(|item| item.into_text().map_err(refused));
     let texts = texts.collect::<Result<Vec<String>, ApiError>>()?;
     let bytes = texts.iter().map(String::len).sum();
     let cut = state.engine.text_jobs().work(bytes, move |codec| {

@@ -123,6 +123,22 @@ fn a_template_of_text_gets_placeholders_that_the_text_does_not_have() {
     assert!(error.unwrap_err().to_string().contains("Found more '<image>' placeholders"));
 }
 
+#[test]
+fn placeholders_may_have_no_line_of_their_own() {
+    let chat_templates = [("default".to_owned(), TEXT.to_owned())].into();
+    let templates =
+        ChatTemplates::new(&TokenizerFiles { chat_templates, ..TokenizerFiles::default() });
+    let rendered = |content: Value| {
+        let messages = vec![json!({"role": "user", "content": content})];
+        let chat = ChatPrompt { messages, joins_placeholders: true, ..ChatPrompt::default() };
+        templates.render_with_media(&chat, Some(&Images)).unwrap()
+    };
+    let several = json!([text("a"), image(), text("b"), image()]);
+    assert_eq!(rendered(several), "<image><image>a\nb;");
+    assert_eq!(rendered(json!([image(), text("see <image>")])), "see <image>;");
+    assert_eq!(rendered(json!([image()])), "<image>;");
+}
+
 /// The first prompt is that for two images in the model cards of InternVL.
 #[test]
 fn an_item_may_have_another_name_in_a_message_with_items() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use playhouse_actors::{
     logic::request::media::Modality,
-    ports::{MediaProcessor, TextError},
+    ports::{ChatPrompt, MediaProcessor, TextError},
 };
 use serde_json::{Map, Value, json};
 
@@ -28,6 +28,8 @@ pub(super) struct Accepts<'a> {
     pub(super) developers: bool,
     /// The processor of the model's images and sounds, if it takes some.
     pub(super) media: Option<&'a dyn MediaProcessor>,
+    /// What follows each placeholder before a text.
+    pub(super) separator: &'static str,
 }
 
 impl<'a> Accepts<'a> {
@@ -35,12 +37,17 @@ impl<'a> Accepts<'a> {
     pub(super) fn of(source: &str, content: ContentFormat, strings: StringRoles) -> Self {
         // As in vLLM, the word alone is no role: it may stand in a comment.
         let developers = ["'developer'", "\"developer\""].iter().any(|role| source.contains(role));
-        Self { content, strings, developers, media: None }
+        Self { content, strings, developers, media: None, separator: "\n" }
     }
 
     /// Returns the same for a model with these media.
     pub(super) fn with_media(self, media: Option<&'a dyn MediaProcessor>) -> Self {
         Self { media, ..self }
+    }
+
+    /// Returns the same with the separator of `chat`.
+    pub(super) fn for_chat(self, chat: &ChatPrompt) -> Self {
+        Self { separator: if chat.joins_placeholders { "" } else { self.separator }, ..self }
     }
 
     /// Returns the form of `content` in a message of `role`.
@@ -71,7 +78,8 @@ pub(super) fn prepare(messages: &[Value], accepts: Accepts<'_>) -> Result<Vec<Va
             reason: "missing: a conversation needs at least one message".to_owned(),
         });
     }
-    let mut places = MediaPlaces { media: accepts.media, counts: BTreeMap::new() };
+    let Accepts { media, separator, .. } = accepts;
+    let mut places = MediaPlaces { media, separator, counts: BTreeMap::new() };
     let prepared = messages
         .iter()
         .enumerate()
@@ -156,6 +164,7 @@ fn prepare_one(
 /// The items of a conversation, in the texts of templates that take no parts.
 struct MediaPlaces<'a> {
     media: Option<&'a dyn MediaProcessor>,
+    separator: &'static str,
     /// The items so far, by kind.
     counts: BTreeMap<Modality, usize>,
 }
@@ -204,7 +213,7 @@ impl MediaPlaces<'_> {
         if !text.is_empty() || lines.is_empty() {
             lines.push(&text);
         }
-        Ok(lines.join("\n"))
+        Ok(lines.join(self.separator))
     }
 }
 

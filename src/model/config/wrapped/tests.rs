@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::super::file::fields;
 use super::super::{Mixer, ModelConfig, RopeScaling};
 use super::*;
-use crate::model::families::{self, Entry};
 use crate::weights::StoredDtype;
 
 fn read(config: Value) -> Result<ModelConfig, String> {
@@ -256,8 +255,7 @@ fn towers_of_texts_have_the_defaults_of_their_classes() {
     let of = |name: &str, model_type: &str, text: Value| {
         let config = json!({ "architectures": [name], "model_type": model_type,
             "text_config": text, "vision_config": {} });
-        let entry = Entry::Wrapper(families::wrapper_of(name).unwrap());
-        let config = ModelConfig::of_entry(&fields(config).into(), entry, None).unwrap();
+        let config = read(config).unwrap();
         let Mixer::Attention(attention) = &config.layers[0].mixer else { panic!() };
         let sizes = [config.vocab_size, config.hidden_size, attention.num_heads];
         (sizes, config.layers.len(), config.max_model_len, attention.is_causal)
