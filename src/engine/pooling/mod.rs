@@ -4,6 +4,7 @@ mod heads;
 mod listwise;
 mod pieces;
 mod scoring;
+mod side;
 
 use std::sync::Arc;
 
@@ -27,10 +28,13 @@ use playhouse_actors::{
 use serde_json::{Map, Value};
 
 pub(super) use self::heads::heads;
-pub(crate) use self::scoring::{PairSide, PromptWithMedia, Scoring};
 use self::{
     pieces::{Join, Pieces},
     scoring::PairForm,
+};
+pub(crate) use self::{
+    scoring::Scoring,
+    side::{PairSide, PromptWithMedia},
 };
 use super::{Engine, PoolerFacts};
 use crate::model::pooling::{PairInput, SCORE_TOKEN};
