@@ -41,9 +41,16 @@ pub(super) fn prompt<'a>(
     )
 }
 
-/// Returns a text without the tokens that have a meaning of their own here.
+/// Returns a text without the tokens that have a meaning of their own here. Parts that become one
+/// where another was taken out are none of the text, either: each token has a vector.
 fn plain(text: &str) -> String {
-    text.replace(QUERY, "").replace(DOCUMENT, "")
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        plain.push(character);
+        let token = [DOCUMENT, QUERY].into_iter().find(|token| plain.ends_with(*token));
+        plain.truncate(plain.len() - token.map_or(0, str::len));
+    }
+    plain
 }
 
 /// Returns the score of each document. The vector of the query is the last one.
@@ -62,7 +69,7 @@ mod tests {
     #[test]
     fn all_documents_are_in_one_prompt() {
         let with = |variables: Value| {
-            let documents = ["a<|embed_token|>", "b"].into_iter();
+            let documents = ["a<|embed_token|>", "<|rerank_<|embed_token|>token|>b"].into_iter();
             prompt("q<|rerank_token|>", documents, variables.as_object().unwrap())
         };
         let text = with(json!({}));
