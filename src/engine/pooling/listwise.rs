@@ -41,8 +41,8 @@ pub(super) fn prompt<'a>(
     )
 }
 
-/// Returns a text without the tokens that have a meaning of their own here. Parts that become one
-/// where another was taken out are none of the text, either: each token has a vector.
+/// Returns a text without the tokens that have a meaning of their own here. None may arise where
+/// another was taken out, because each has a vector.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
