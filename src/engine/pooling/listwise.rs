@@ -86,6 +86,6 @@ mod tests {
     fn the_last_vector_is_compared_with_the_others() {
         let result = Pooled { values: vec![2.0, 0.0, 0.0, 1.0, 3.0, 0.0].into(), width: 2 };
         assert_eq!(scores(&result), [1.0, 0.0]);
-        assert!(scores(&Pooled { values: Vec::new().into(), width: 2 }).is_empty());
+        assert!(scores(&Pooled { values: [].into(), width: 2 }).is_empty());
     }
 }
