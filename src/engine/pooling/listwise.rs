@@ -1,5 +1,5 @@
-//! The prompt with a query and all its documents, for a model that ranks them together (Jina
-//! Reranker 3), and the scores of its result.
+//! The prompt with a query and all its documents, for a model that ranks them together. The scores
+//! of its result (Jina Reranker 3).
 
 use playhouse_actors::logic::request::outputs::Pooled;
 use serde_json::{Map, Value};
