@@ -101,6 +101,9 @@ pub struct PoolerFacts {
     /// Whether a prompt has a query and all its documents.
     #[serde(default)]
     pub ranks_lists: bool,
+    /// Whether classes of tokens are one weight each, and answers have no rows (BGE-M3).
+    #[serde(default)]
+    pub weighs_tokens: bool,
 }
 
 impl PoolerFacts {
@@ -117,6 +120,7 @@ impl PoolerFacts {
             skipped_tokens: pooler.skipped_tokens.clone(),
             cut_of_joined: executor::cut_of_joined(pooler),
             ranks_lists: pooler.ranking.is_some(),
+            weighs_tokens: pooler.token_heads.is_some(),
         }
     }
 }

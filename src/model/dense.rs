@@ -45,7 +45,7 @@ impl ModelFamily for DenseFamily {
             config.is_classified_by_output =
                 classifier.is_some_and(ClassifierPlan::is_of_output_layer);
             config.pooler_tensors = pooler.tensors(width, config.norm.kind, config.vocab_size);
-            config.optional_pooler_tensor = classifier.and_then(ClassifierPlan::optional_bias);
+            config.optional_pooler_tensors = pooler.optional_tensors();
         }
         let (path, outer) = (source.path(), source.config.fields());
         let tokenizer = source.options.tokenizer.as_deref().unwrap_or(path);

@@ -51,6 +51,11 @@ pub(crate) fn tensor(file: &[u8]) -> Result<FileTensor, String> {
 pub(crate) fn tensors(file: &[u8]) -> Result<BTreeMap<String, FileTensor>, String> {
     let mut archive = Archive::open(file)?;
     let stored = pickle::tensors(&archive.pickle()?)?;
+    // Many names of the same elements would let a small file become large tensors.
+    let bytes = stored.values().try_fold(0_usize, |sum, it| sum.checked_add(it.bytes()?));
+    if bytes.is_none_or(|bytes| bytes > file.len()) {
+        return Err("its tensors have more elements than it".to_owned());
+    }
     let read =
         |(name, stored): (String, StoredTensor)| Ok::<_, String>((name, archive.tensor(&stored)?));
     stored.into_iter().map(read).collect()

@@ -69,6 +69,13 @@ pub(crate) struct StoredTensor {
     pub(crate) strides: Vec<usize>,
 }
 
+impl StoredTensor {
+    /// Returns the bytes of its elements, unless they are too many to be counted.
+    pub(super) fn bytes(&self) -> Option<usize> {
+        self.shape.iter().try_fold(self.dtype.size(), |bytes, size| bytes.checked_mul(*size))
+    }
+}
+
 /// A value that a pickle builds.
 #[derive(Debug, Clone)]
 enum Value {

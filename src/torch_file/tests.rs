@@ -25,6 +25,8 @@ fn other_values_are_refused() {
     assert!(one.contains("something else than one tensor"), "{one}");
     let list = tensors(&sample("list.pt")).unwrap_err();
     assert!(list.contains("the instruction 0x5d"), "{list}");
+    let shared = tensors(&sample("shared.pt")).unwrap_err();
+    assert!(shared.contains("more elements than it"), "{shared}");
     assert!(tensors(b"PK").unwrap_err().contains("its archive is broken"));
 }
 

@@ -1,5 +1,5 @@
-//! The prompt with a query and all its documents, for a model that ranks them together (Jina
-//! Reranker 3), and the scores of its result.
+//! The prompt with a query and all its documents, for a model that ranks them together. The scores
+//! of its result (Jina Reranker 3).
 
 use playhouse_actors::logic::request::outputs::Pooled;
 use serde_json::{Map, Value};
@@ -41,9 +41,16 @@ pub(super) fn prompt<'a>(
     )
 }
 
-/// Returns a text without the tokens that have a meaning of their own here.
+/// Returns a text without the tokens that have a meaning of their own here. None may arise where
+/// another was taken out, because each has a vector.
 fn plain(text: &str) -> String {
-    text.replace(QUERY, "").replace(DOCUMENT, "")
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        plain.push(character);
+        let token = [DOCUMENT, QUERY].into_iter().find(|token| plain.ends_with(*token));
+        plain.truncate(plain.len() - token.map_or(0, str::len));
+    }
+    plain
 }
 
 /// Returns the score of each document. The vector of the query is the last one.
@@ -62,7 +69,7 @@ mod tests {
     #[test]
     fn all_documents_are_in_one_prompt() {
         let with = |variables: Value| {
-            let documents = ["a<|embed_token|>", "b"].into_iter();
+            let documents = ["a<|embed_token|>", "<|rerank_<|embed_token|>token|>b"].into_iter();
             prompt("q<|rerank_token|>", documents, variables.as_object().unwrap())
         };
         let text = with(json!({}));
@@ -79,6 +86,6 @@ mod tests {
     fn the_last_vector_is_compared_with_the_others() {
         let result = Pooled { values: vec![2.0, 0.0, 0.0, 1.0, 3.0, 0.0].into(), width: 2 };
         assert_eq!(scores(&result), [1.0, 0.0]);
-        assert!(scores(&Pooled { values: Vec::new().into(), width: 2 }).is_empty());
+        assert!(scores(&Pooled { values: [].into(), width: 2 }).is_empty());
     }
 }

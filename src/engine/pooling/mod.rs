@@ -254,6 +254,13 @@ impl Engine {
         }
     }
 
+    /// Returns whether a task's result is a row for each token. Weights of tokens are one list, as
+    /// in vLLM.
+    pub(crate) fn has_rows(&self, task: PoolingTask) -> bool {
+        let weighs = self.loaded().pooler.as_ref().is_some_and(|pooler| pooler.weighs_tokens);
+        task.is_by_token() && !(weighs && task == PoolingTask::TokenClassify)
+    }
+
     /// Returns how the model's classifier takes a pair, as in vLLM.
     fn pair_form(&self) -> PairForm {
         let pooler = self.loaded().pooler.as_ref();

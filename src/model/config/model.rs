@@ -73,8 +73,9 @@ pub struct ModelConfig {
     pub(crate) is_classified_by_output: bool,
     /// The tensors that only the pooler has, with their shapes.
     pub(crate) pooler_tensors: Vec<(String, Vec<usize>)>,
-    /// The name of a tensor that the pooler reads if the checkpoint has it.
-    pub(crate) optional_pooler_tensor: Option<String>,
+    /// The names of tensors that the pooler reads if the checkpoint has them, and of those whose
+    /// shapes the checkpoint decides.
+    pub(crate) optional_pooler_tensors: Vec<String>,
     /// Whether the output layer uses the matrix of the embedding.
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
@@ -410,7 +411,7 @@ impl ModelConfig {
             normalizes_head: false,
             is_classified_by_output: false,
             pooler_tensors: Vec::new(),
-            optional_pooler_tensor: None,
+            optional_pooler_tensors: Vec::new(),
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
             task_adapters: None,

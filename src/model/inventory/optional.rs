@@ -16,7 +16,7 @@ const INDEXER_BIAS: &str = "self_attn.indexer.k_norm.bias";
 /// Returns the names of the tensors that `checkpoint` may have. Shapes are not compared.
 pub(super) fn names(config: &ModelConfig, checkpoint: &Checkpoint) -> Vec<String> {
     let mut names: Vec<String> = unread(config).into_iter().map(|(name, _)| name).collect();
-    names.extend(config.optional_pooler_tensor.clone());
+    names.extend(config.optional_pooler_tensors.iter().cloned());
     if checkpoint.is_awq() {
         names.extend(divisors(config));
     }

@@ -236,7 +236,7 @@ impl ClassifierPlan {
 
     /// Returns the name of a bias that is read if it is stored. As in vLLM, a classifier over the
     /// last token may have one, for example that of Jamba.
-    pub(in crate::model) fn optional_bias(&self) -> Option<String> {
+    pub(super) fn optional_bias(&self) -> Option<String> {
         matches!(self.weights, ClassifierWeights::Linear(SCORE)).then(|| format!("{SCORE}.bias"))
     }
 

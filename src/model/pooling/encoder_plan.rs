@@ -102,6 +102,18 @@ impl EncoderPlan {
         })
     }
 
+    /// Returns the names of the tensors of projections, whose rows are known when they are loaded.
+    pub(super) fn projections(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        if let Some((module, has_bias)) = self.projection {
+            names.push(format!("{module}.weight"));
+            names.extend(has_bias.then(|| format!("{module}.bias")));
+        }
+        let layers = self.listwise.iter().flatten();
+        names.extend(layers.map(|module| format!("{module}.weight")));
+        names
+    }
+
     /// Returns the tensors of the head of a masked language model, with their shapes: of hidden
     /// states of `width` elements, norms of `kind` and `vocab` tokens.
     pub(super) fn tensors(
@@ -257,5 +269,24 @@ impl HeadFields<'_> {
             "late" => (SequencePooling::Mean, true),
             _ => (SequencePooling::Cls, false),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::families::encoders;
+
+    #[test]
+    fn projections_are_known_by_their_names() {
+        let names = |name: &str| {
+            let class = encoders::classes().find(|class| class.architecture == name).unwrap();
+            let (folder, config) = (Path::new(""), Map::new());
+            let fields = HeadFields { folder, config: &config, activation: None };
+            EncoderPlan::new(fields, class.head, true).unwrap().projections()
+        };
+        assert_eq!(names("VoyageQwen3BidirectionalEmbedModel"), ["linear.weight"]);
+        assert_eq!(names("JinaForRanking"), ["projector.0.weight", "projector.2.weight"]);
+        assert!(names("BertModel").is_empty());
     }
 }

@@ -275,6 +275,14 @@ impl PoolerPlan {
         of_classes.into_iter().chain(of_encoder).flatten().chain(of_file).collect()
     }
 
+    /// Returns the names of tensors that the checkpoint may lack, and of those whose shapes it
+    /// decides.
+    pub(in crate::model) fn optional_tensors(&self) -> Vec<String> {
+        let of_classes = self.classifier.as_ref().and_then(ClassifierPlan::optional_bias);
+        let of_encoder = self.encoder.as_ref().map(EncoderPlan::projections);
+        of_classes.into_iter().chain(of_encoder.into_iter().flatten()).collect()
+    }
+
     /// Returns the weights of the layers whose mean is pooled, of a model with the fields `config`.
     /// As in sentence-transformers, their module has no effect unless the config asks for all
     /// hidden states.

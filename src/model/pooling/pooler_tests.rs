@@ -222,10 +222,7 @@ fn tokens_may_have_layers_of_their_own() {
     };
     let pooler = Pooler { token_heads: Some(heads), ..pooler(SequencePooling::Cls) };
     let of = |task, activation| {
-        let (request, mut gathered) = (request(task, activation), Gathered::default());
-        pooler.gather(&request, &mut gathered, 0..3, &HIDDEN).unwrap();
-        let output = pooler.finish(&request, gathered).unwrap();
-        (output.width, output.values)
+        (pooler.width(task), pooled(&pooler, task, &[2, 3], activation).unwrap())
     };
     assert_eq!(of(PoolerTask::TokenClassify, false), (1, vec![5.0, -1.0]));
     assert_eq!(of(PoolerTask::TokenClassify, true), (1, vec![5.0, 0.0]));

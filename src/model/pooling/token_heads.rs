@@ -4,8 +4,6 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::{
     Dense, DenseActivation, PoolerRequest, encoder_plan::HeadFields, module_weights::TorchFile,
 };
@@ -32,13 +30,16 @@ impl TokenHeads {
     /// Reads the layers of the model in a folder.
     pub(super) fn read(fields: HeadFields<'_>) -> Result<Self, ModelError> {
         let HeadFields { folder, config, .. } = fields;
-        let token = |field: &str| config.get(field).and_then(Value::as_u64);
-        let id = |field: &str| token(field).and_then(|id| u32::try_from(id).ok());
+        let id = |field: &str, default: u32| match config.get(field) {
+            None => Some(default),
+            Some(id) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
+        };
         Ok(Self {
             vectors: layer(&folder.join(VECTORS))?,
             weights: layer(&folder.join(WEIGHTS))?,
-            bos: id("bos_token_id"),
-            eos: id("eos_token_id"),
+            // Without the fields, HF's config has those of XLM-RoBERTa.
+            bos: id("bos_token_id", 0),
+            eos: id("eos_token_id", 2),
         })
     }
 

@@ -99,7 +99,7 @@ impl Encoding {
             body.extend(self.bytes(&pooled.values));
             let shape = match by_token {
                 true => vec![pooled.rows().len(), pooled.width],
-                false => vec![pooled.width],
+                false => vec![pooled.values.len()],
             };
             data.push(json!({
                 "index": index,

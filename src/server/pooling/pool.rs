@@ -31,20 +31,20 @@ pub(in crate::server) async fn pool(
         let message = "dimensions is not supported by /pooling; use /v1/embeddings";
         return Err(ApiError::invalid("dimensions", message));
     }
-    let encoding = fields.encoding()?;
+    let (encoding, has_rows) = (fields.encoding()?, state.engine.has_rows(task));
     let params = fields.params(state, &model, task)?;
     let inputs = input.inputs(&exchange, &model, true).await?;
     let Results { id, created, model, results, num_tokens, .. } =
         exchange.pool("/pooling", "pooling", &fields, inputs, params).await?;
     if encoding.is_binary() {
         let head = BinaryHead { id: &id, created, model: &model, num_tokens };
-        return encoding.binary(head, &results, task.is_by_token());
+        return encoding.binary(head, &results, has_rows);
     }
     let num_values = results.iter().map(|pooled| pooled.values.len()).sum();
     let data = results.iter().enumerate().map(|(index, pooled)| Pooling {
         index,
         object: "pooling",
-        data: encoding.numbers(pooled, task.is_by_token()),
+        data: encoding.numbers(pooled, has_rows),
     });
     let (data, usage) = (data.collect(), Usage::new(num_tokens, 0));
     json(Poolings { id, object: "list", created, model, data, usage }, num_values).await

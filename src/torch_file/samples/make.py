@@ -16,3 +16,5 @@ with torch.no_grad():
 torch.save(linear.state_dict(), HERE / "linear.pt")
 torch.save(dict(linear.half().state_dict()) | dict(epoch=3), HERE / "plain.pt", pickle_protocol=4)
 torch.save([linear.weight], HERE / "list.pt")
+zeros = torch.zeros(256)
+torch.save({name: zeros for name in "abcdefgh"}, HERE / "shared.pt")
