@@ -28,7 +28,7 @@ pub(super) struct Accepts<'a> {
     pub(super) developers: bool,
     /// The processor of the model's images and sounds, if it takes some.
     pub(super) media: Option<&'a dyn MediaProcessor>,
-    /// What follows each placeholder before a text.
+    /// The text behind each placeholder, before a text.
     pub(super) separator: &'static str,
 }
 
