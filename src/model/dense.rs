@@ -49,8 +49,8 @@ impl ModelFamily for DenseFamily {
         }
         let (path, outer) = (source.path(), source.config.fields());
         let tokenizer = source.options.tokenizer.as_deref().unwrap_or(path);
-        // A classifier over a multimodal class reads texts alone.
-        let takes_media = self.origin == Origin::CausalLm;
+        // A classifier of tokens over a multimodal class reads texts alone.
+        let takes_media = !matches!(self.origin, Origin::TokenClassifier(_));
         let vision = takes_media.then(|| VisionPlan::read(path, tokenizer, outer, &config));
         let vision = vision.transpose()?.flatten();
         let audio = takes_media.then(|| AudioPlan::read(path, outer, config.hidden_size));

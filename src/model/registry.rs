@@ -132,7 +132,7 @@ mod tests {
         families.register("MineForCausalLM", Refuses).unwrap();
         assert_eq!(load("MineForCausalLM", families.clone()), r#"["MineForCausalLM"]"#);
         let unknown = load("MinorForCausalLM", families);
-        assert!(unknown.contains("supported are MineForCausalLM, "), "{unknown}");
+        assert!(unknown.contains("MineForCausalLM, "), "{unknown}");
     }
 
     #[test]

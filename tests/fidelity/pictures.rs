@@ -87,11 +87,14 @@ impl Golden {
         };
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let model = self.model.as_ref().map_or_else(|| folder(name), |model| root.join(model));
+        // Prompts of tokens alone need no tokenizer of their own.
+        let has_tokenizer = model.join("tokenizer.json").is_file();
         let mut config = EngineConfig {
             allow_chaos: true,
             device: Device::Cpu,
             dtype: Dtype::Float32,
             runner: Runner::Pooling,
+            tokenizer: (!has_tokenizer).then(|| crate::folder("llama-tied")),
             kv_cache_memory_bytes: Some(16 << 20),
             pooler_config: Some(PoolerConfig { task: Some(task), ..PoolerConfig::default() }),
             hf_overrides: self.settings.hf_overrides.clone(),

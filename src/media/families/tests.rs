@@ -113,7 +113,10 @@ fn processed_images_are_those_of_transformers() {
             assert_eq!(tokens, recorded.tokens, "{name}");
             let count = tokens.iter().filter(|token| processor.is_placeholder(**token)).count();
             assert_eq!(count, item.num_embeds, "{name}");
-            assert!(tokens.contains(&placeholder), "{name}");
+            // Elsewhere, other tokens take its place.
+            if processor.is_placeholder(placeholder) {
+                assert!(tokens.contains(&placeholder), "{name}");
+            }
         }
     }
 }

@@ -116,6 +116,8 @@ pub(in crate::model) fn converted() -> impl Iterator<Item = (String, Entry, Orig
         let entry = Entry::Family(class.family);
         (class.architecture.to_owned(), entry, Origin::Encoder(class.head))
     });
+    // `ChatGLMModel` generates.
+    let bases = bases.filter(|(name, ..)| families::by_architecture(name).is_none());
     bases.chain(rewards).chain(backbones).chain(of_encoders)
 }
 

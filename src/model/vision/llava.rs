@@ -144,7 +144,9 @@ pub(super) fn vit(
 ) -> Result<VitConfig, ConfigError> {
     const PATCH: &str = "patch_size";
     let defaults = match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext => [768, 3_072, 12, 12, 224, 32],
+        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::ClipModel => {
+            [768, 3_072, 12, 12, 224, 32]
+        }
         VisionFamily::Phi3V => phi3v::SIZES,
         VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
         VisionFamily::InternVlChat => [3_200, 12_800, 48, 25, 224, 14],
