@@ -66,14 +66,14 @@ impl Phi4 {
         const TILES: &str = "dynamic_hd";
         const PATCH: &str = "patch_size";
         const RESAMPLE: &str = "resample";
-        let tower = Phi4Config::read(outer, 1)?;
-        let (fields, side) = (&processor.image, tower.image_size);
+        let images = Phi4Config::read(outer, 1)?;
+        let (fields, side) = (&processor.image, images.image_size);
         let size = fields::size(fields, SIZE, true, Size::Exact { height: 448, width: 448 })?;
         if size != (Size::Exact { height: side, width: side }) {
             return Err(fields.invalid(SIZE, &format!("{side} x {side}, the tower's image_size")));
         }
-        if fields.size(PATCH)?.unwrap_or(14) != tower.patch_size() {
-            let expected = format!("{}, that of the tower", tower.patch_size());
+        if fields.size(PATCH)?.unwrap_or(14) != images.patch_size() {
+            let expected = format!("{}, that of the tower", images.patch_size());
             return Err(fields.invalid(PATCH, &expected));
         }
         let most_tiles = fields.size(TILES)?.unwrap_or(36);
@@ -92,14 +92,14 @@ impl Phi4 {
             let is_it = |text: &&str| *encode(text) == [token];
             texts.into_iter().find(is_it).unwrap_or(texts[0])
         };
-        let (image_token, sound_token) = (tower.placeholder, sounds.placeholder());
+        let (image_token, sound_token) = (images.placeholder, sounds.placeholder());
         Ok(Self {
             image_token: [image_token],
             sound_token: [sound_token],
             texts: [text(IMAGE_TEXTS, image_token), text(SOUND_TEXTS, sound_token)],
             side,
-            patches: tower.patches(),
-            patch_size: tower.patch_size(),
+            patches: images.patches(),
+            patch_size: images.patch_size(),
             most_tiles,
             scale: processor.scale(UNIT_SCALE)?,
             filter: match fields::class(fields)?.as_deref() {

@@ -62,16 +62,16 @@ impl Phi4Sounds {
         &self,
         loader: &mut WeightLoader<'_>,
     ) -> Result<Phi4Hearing, ModelError> {
-        let tower = format!("{MODULE}.encoder");
+        let encoder = format!("{MODULE}.encoder");
         let bins = [self.num_mel_bins];
         let mut scale =
-            |name: &str| loader.values(&format!("{tower}.encoder_embedding.{name}"), &bins);
+            |name: &str| loader.values(&format!("{encoder}.encoder_embedding.{name}"), &bins);
         let scale = [scale("global_mean")?, scale("global_invstd")?];
-        let biases = format!("{tower}.relative_attention_bias_layer.bias_values.weight");
+        let biases = format!("{encoder}.relative_attention_bias_layer.bias_values.weight");
         let biases = loader.values(&biases, &[self.num_biases(), self.num_heads])?;
-        let halvings = Halvings::load(loader, &format!("{tower}.embed"), self)?;
+        let halvings = Halvings::load(loader, &format!("{encoder}.embed"), self)?;
         let layers = (0..self.num_layers).map(|index| {
-            ConformerLayer::load(loader, &format!("{tower}.encoders.{index}"), self, &biases)
+            ConformerLayer::load(loader, &format!("{encoder}.encoders.{index}"), self, &biases)
         });
         let layers = layers.collect::<Result<_, _>>()?;
         Ok(Phi4Hearing {

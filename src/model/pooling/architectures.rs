@@ -85,7 +85,7 @@ fn classes_of(prefix: &str, entry: Entry) -> impl Iterator<Item = (String, Entry
     let all = [
         is_text.then_some(("Model", Origin::Backbone)),
         (!is_in_wrapped).then_some(("ForSequenceClassification", Origin::Classifier)),
-        of_tokens.map(|(module, _)| ("ForTokenClassification", Origin::TokenClassifier(*module))),
+        of_tokens.map(|(module, _)| ("ForTokenClassification", Origin::TokenClassifier(module))),
     ];
     let prefix = prefix.to_owned();
     all.into_iter().flatten().map(move |(form, origin)| (format!("{prefix}{form}"), entry, origin))

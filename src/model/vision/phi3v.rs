@@ -68,11 +68,11 @@ pub(super) fn feature_layer(outer: &Fields, num_layers: usize) -> Result<usize, 
             }
         }
     }
-    let tower = outer.nested("img_processor")?.unwrap_or_else(|| Fields::empty_in(outer));
-    if tower.text(FEATURE)?.is_some_and(|value| value != "patch") {
-        return Err(tower.invalid(FEATURE, "\"patch\""));
+    let encoder = outer.nested("img_processor")?.unwrap_or_else(|| Fields::empty_in(outer));
+    if encoder.text(FEATURE)?.is_some_and(|value| value != "patch") {
+        return Err(encoder.invalid(FEATURE, "\"patch\""));
     }
-    let index = match tower.value(LAYER) {
+    let index = match encoder.value(LAYER) {
         None => Some(-2),
         Some(value) => Value::as_i64(value),
     };
@@ -80,7 +80,7 @@ pub(super) fn feature_layer(outer: &Fields, num_layers: usize) -> Result<usize, 
     let index = index.map(|index| if index < 0 { states + index } else { index });
     let found = index.filter(|index| (0..states).contains(index));
     let expected = format!("a number from -{states} to {num_layers}");
-    found.map(|index| index as usize).ok_or_else(|| tower.invalid(LAYER, &expected))
+    found.map(|index| index as usize).ok_or_else(|| encoder.invalid(LAYER, &expected))
 }
 
 /// A tower with its projector.

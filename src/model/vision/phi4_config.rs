@@ -118,12 +118,12 @@ fn vision_fields(outer: &Fields) -> Result<Fields, ConfigError> {
     vision.replace("crop_size", &layer, "crop_size");
     // It may also be a name.
     if outer.value(TOWER).is_some_and(Value::is_object)
-        && let Some(tower) = outer.nested(TOWER)?
+        && let Some(encoder) = outer.nested(TOWER)?
     {
-        if tower.text(FEATURE)?.is_some_and(|value| value != "patch") {
-            return Err(tower.invalid(FEATURE, "\"patch\""));
+        if encoder.text(FEATURE)?.is_some_and(|value| value != "patch") {
+            return Err(encoder.invalid(FEATURE, "\"patch\""));
         }
-        vision.replace("feature_layer", &tower, "layer_idx");
+        vision.replace("feature_layer", &encoder, "layer_idx");
     }
     Ok(vision)
 }
