@@ -24,6 +24,9 @@ const TOLERANCE: f64 = 1e-4;
 /// The same for MiniMax with adapters. Its lightning attention has large numbers, for which
 /// transformers differs by 3e-4 between float32 and float64.
 const MINIMAX_TOLERANCE: f64 = 1e-3;
+/// The same for Granite Swash. Its adapter `b` makes the differences of the base model, 9e-6 between
+/// float32 and float64 in transformers, four times as large.
+const GRANITE_SWA_TOLERANCE: f64 = 2e-4;
 /// Requests in flight.
 const IN_FLIGHT: usize = 8;
 
@@ -116,6 +119,7 @@ pub(crate) fn compare(case: &Case, outputs: Vec<(Recorded, Output)>) {
         let worst = worst.fold(0.0, f64::max);
         let tolerance = match (case.model.as_str(), &recorded.adapter) {
             ("minimax", Some(_)) => MINIMAX_TOLERANCE,
+            ("granite_swa", Some(_)) => GRANITE_SWA_TOLERANCE,
             _ => TOLERANCE,
         };
         assert!(worst <= tolerance, "{what}: {worst}");
