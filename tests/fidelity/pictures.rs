@@ -72,6 +72,9 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/pictures").join(name)
 }
 
+/// A request, with the tokens of its prompt and the rows of its result.
+type Expected<'a> = (RawRequest, &'a [u32], &'a [Vec<f32>]);
+
 impl Golden {
     fn read(name: &str) -> Self {
         let text = std::fs::read(folder(name).join("golden.json")).unwrap();
@@ -105,7 +108,7 @@ impl Golden {
     }
 
     /// Returns all requests, with the tokens of their prompts and the rows of their results.
-    fn requests(&self) -> Vec<(RawRequest, &[u32], &[Vec<f32>])> {
+    fn requests(&self) -> Vec<Expected<'_>> {
         let params = || PoolingParams::new(self.task);
         let of_text = |text: &Text| RawRequest::pool(Prompt::Text(text.text.clone()), params());
         let item = |index: &usize| {

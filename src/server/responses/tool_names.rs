@@ -102,7 +102,7 @@ mod tests {
         ];
         let names = ToolNames::of(&tools);
         assert!(names.is_custom("patch") && !names.is_custom("now"));
-        let split = |name: &str| names.split(name.to_owned());
+        let split = |name: &str| names.split(String::from(name));
         assert_eq!(split("crm__find"), (Some("crm".to_owned()), "find".to_owned()));
         assert_eq!(split("crm__lost"), (None, "crm__lost".to_owned()));
         assert_eq!(split("now"), (None, "now".to_owned()));
