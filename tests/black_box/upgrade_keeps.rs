@@ -6,8 +6,10 @@ use std::{process::Command, time::Duration};
 
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::{
+    PATIENCE,
     process::playhouse,
     server::Server,
     stream::{Begun, begin, body, completion},
@@ -20,7 +22,8 @@ fn anew() -> Client {
 }
 
 async fn post(url: &str, path: &str, body: &Value) -> (u16, Value) {
-    let answer = anew().post(format!("{url}{path}")).json(body).send().await.unwrap();
+    let question = anew().post(format!("{url}{path}")).json(body);
+    let answer = question.timeout(PATIENCE).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
@@ -275,6 +278,8 @@ async fn an_abort_that_the_old_process_does_not_answer_is_an_error() {
         let pid = server.pid().to_string();
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     };
+    // Right after its answer, the old process may still take a connection.
+    sleep(Duration::from_millis(500)).await;
     signal("-STOP");
     let (status, refused) = post(&url, "/abort_requests", &json!({})).await;
     signal("-CONT");

@@ -28,7 +28,7 @@ use crate::common::{
     request,
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 const REQUESTS: u32 = 6;
 const TOKENS: u32 = 200;
 
