@@ -63,7 +63,8 @@ impl Item {
 /// Returns the items of the field `name` with their content.
 ///
 /// # Errors
-/// 400 if the model does not take a part, or its content is not allowed or cannot be fetched.
+/// 400 if the model does not take a part, or its content is not allowed or cannot be fetched. As in
+/// vLLM, a model of texts alone takes no content, also one of texts.
 pub(super) async fn sides(
     exchange: &Exchange,
     name: &str,
@@ -71,6 +72,12 @@ pub(super) async fn sides(
     model: &str,
 ) -> Result<Vec<PairSide>, ApiError> {
     let state = &exchange.state;
+    let is_content = |item: &Item| matches!(item, Item::Parts(_));
+    if state.engine.codec().media().is_none() && items.iter().any(is_content) {
+        let architecture = &state.engine.loaded().architecture;
+        let message = format!("MultiModalParam is not supported for {architecture}");
+        return Err(ApiError::bad_request(message));
+    }
     let checked = items.into_iter().enumerate().map(|(index, item)| {
         let parts = match item.into_text() {
             Ok(text) => return Ok((PairSide::from(text), None)),
