@@ -24,8 +24,8 @@ const TOLERANCE: f64 = 1e-4;
 /// The same for MiniMax with adapters. Its lightning attention has large numbers, for which
 /// transformers differs by 3e-4 between float32 and float64.
 const MINIMAX_TOLERANCE: f64 = 1e-3;
-/// The same for Granite Swash. Its adapter `b` makes the differences of the base model, 9e-6 between
-/// float32 and float64 in transformers, four times as large.
+/// The same for Granite Swash. Its adapter `b` makes the differences of the base model four times as
+/// large. They are 9e-6 between float32 and float64 in transformers.
 const GRANITE_SWA_TOLERANCE: f64 = 2e-4;
 /// Requests in flight.
 const IN_FLIGHT: usize = 8;
