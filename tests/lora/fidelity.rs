@@ -24,7 +24,7 @@ const TOLERANCE: f64 = 1e-4;
 /// The same for MiniMax with adapters. Its lightning attention has large numbers, for which
 /// transformers differs by 3e-4 between float32 and float64.
 const MINIMAX_TOLERANCE: f64 = 1e-3;
-/// The same for Granite Swash. Its adapter `b` makes the differences of the base model four times as
+/// The same for Granite Swash. Its adapter `b` makes differences of the base model four times as
 /// large. They are 9e-6 between float32 and float64 in transformers.
 const GRANITE_SWA_TOLERANCE: f64 = 2e-4;
 /// Requests in flight.
