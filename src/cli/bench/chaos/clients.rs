@@ -202,11 +202,15 @@ impl World {
                 let Some(delta) = news else { break };
                 output.tokens.extend(delta.tokens.iter().map(|token| token.token_id));
                 output.text.push_str(&delta.text);
+                finish = delta.finish;
+                // The first one says that the request was scheduled. Its first token comes later.
+                if delta.tokens.is_empty() {
+                    continue;
+                }
                 let (at, position) = (self.start.elapsed(), output.tokens.len());
                 let news = Arrival { at, request, position };
                 arrivals.push(news);
                 self.last_strike.lock().take_if(|strike| strike.is_outlived_by(&news));
-                finish = delta.finish;
             }
             if !is_complete(&finish) {
                 return Err(format!("it ended with {finish:?}"));
