@@ -126,9 +126,11 @@ class Server:
 def measure(server, kind, clients, count):
     """Returns output tokens a second, and the answers."""
     server.post(*body(kind, -1))
+    # Making the prompts up takes as long as some of the answers do.
+    bodies = [body(kind, index) for index in range(count)]
     begun = time.monotonic()
     with ThreadPoolExecutor(clients) as pool:
-        answers = list(pool.map(lambda index: server.post(*body(kind, index)), range(count)))
+        answers = list(pool.map(lambda request: server.post(*request), bodies))
     tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)
     texts = [answer["choices"][0].get("text") or answer["choices"][0]["message"]["content"]
              for answer in answers]

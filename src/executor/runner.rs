@@ -225,6 +225,7 @@ impl ModelRunner {
     ) -> Result<Vec<RequestOutput>, ExecuteError> {
         let sizes = self.kv_layout.sizes;
         let drafts = &mut self.drafts;
+        let pause = drafts.since_last_step();
         let stores = Stores { adapters: self.adapters.as_deref(), media: self.media.as_deref() };
         let forget = |sequence: &Sequence, is_ended| drafts.forget(sequence, is_ended);
         timed("receive", || self.batch.receive(step, stores, &mut buffers.ragged, forget))?;
@@ -262,11 +263,12 @@ impl ModelRunner {
             };
             self.batch.continue_with(chunk, drawn);
         }
-        self.learn_time(&buffers.ragged, &outputs, begun.elapsed());
+        self.learn_time(&buffers.ragged, &outputs, begun.elapsed(), pause);
         self.read_states(&buffers.ragged, for_drafter)?;
         self.ask_for_places(&buffers.ragged.chunks, &mut outputs)?;
         let broken = buffers.ragged.broken.drain(..);
         outputs.extend(broken.map(|(request, failure)| empty(request, Some(failure))));
+        self.drafts.end_step();
         Ok(outputs)
     }
 }

@@ -9,7 +9,7 @@
 //! Rows of a prefix hit are those that an earlier request left there. Nothing relies on the
 //! content: a wrong one only makes wrong guesses.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use burn::tensor::Tensor;
 use playhouse_actors::{
@@ -20,7 +20,7 @@ use playhouse_kernels::{
     AttentionMetadata, KernelError, KvCache, profile::timed, sampling::sample_tensor, select_rows,
 };
 
-use super::{Computed, DraftCache, Drafter, Wanted};
+use super::{Computed, DraftCache, Drafter, GuessTime, Wanted};
 use crate::{
     executor::{
         batch::{Sequence, append_positions},
@@ -229,17 +229,18 @@ fn draw(
 }
 
 impl Drafter for HeadDrafter {
-    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
+    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<GuessTime, ExecuteError> {
+        let begun = Instant::now();
         // A thread that hangs may still hold the cache.
         let kv_memory = Arc::clone(&self.cache.kv_memory);
-        let Some(mut kv_memory) = kv_memory.try_lock() else { return Ok(()) };
+        let Some(mut kv_memory) = kv_memory.try_lock() else { return Ok(GuessTime::default()) };
         let is_active = |index: &usize| {
             let Wanted { sequence, .. } = &wanted[*index];
             self.is_ready(sequence) && self.has_room(sequence, sequence.token_ids.len() - 1)
         };
         let active: Vec<usize> = (0..wanted.len()).filter(is_active).collect();
         if active.is_empty() {
-            return Ok(());
+            return Ok(GuessTime::of_all(wanted, begun));
         }
         timed("draft head", || self.guess(wanted, active, &mut kv_memory.cache))?;
         let width = self.head.row_width();
@@ -248,7 +249,7 @@ impl Drafter for HeadDrafter {
                 text.keep_last(width);
             }
         }
-        Ok(())
+        Ok(GuessTime::of_all(wanted, begun))
     }
 
     fn input(&self) -> Option<&HeadInput> {

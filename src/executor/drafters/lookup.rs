@@ -1,5 +1,7 @@
 //! Drafters that look up earlier text.
 
+use std::time::Instant;
+
 use playhouse_actors::{
     logic::drafts::{
         ngram::NgramLookup,
@@ -8,7 +10,7 @@ use playhouse_actors::{
     ports::ExecuteError,
 };
 
-use super::{Drafter, Wanted};
+use super::{Drafter, GuessTime, Wanted};
 use crate::executor::batch::Sequence;
 
 /// vLLM's `ngram`.
@@ -23,11 +25,12 @@ impl NgramDrafter {
 }
 
 impl Drafter for NgramDrafter {
-    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
-        for Wanted { sequence, most, guesses, .. } in wanted {
+    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<GuessTime, ExecuteError> {
+        let begun = Instant::now();
+        for Wanted { sequence, most, guesses, .. } in wanted.iter_mut() {
             self.lookup.propose(&sequence.token_ids, *most, guesses);
         }
-        Ok(())
+        Ok(GuessTime::of_all(wanted, begun))
     }
 }
 
@@ -43,14 +46,15 @@ impl SuffixDrafter {
 }
 
 impl Drafter for SuffixDrafter {
-    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
-        for Wanted { sequence, most, guesses, .. } in wanted {
+    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<GuessTime, ExecuteError> {
+        let begun = Instant::now();
+        for Wanted { sequence, most, guesses, .. } in wanted.iter_mut() {
             let request = &sequence.request;
             let text = (&sequence.token_ids[..], request.num_prompt_tokens());
             let salt = request.cache_salt.as_ref();
             self.texts.propose(request.id, text, salt, *most, guesses);
         }
-        Ok(())
+        Ok(GuessTime::of_all(wanted, begun))
     }
 
     fn forget(&mut self, sequence: &Sequence, is_ended: bool) {

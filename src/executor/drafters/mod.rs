@@ -10,14 +10,18 @@ mod lookup;
 mod model;
 mod recorded;
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use playhouse_actors::{
     logic::{
         drafts::{
+            cost::StepCost,
             ngram::NgramLookup,
-            pace::{Acceptance, SharedAcceptance, StepCost},
+            pace::{Acceptance, SharedAcceptance},
             suffix::SuffixConfig,
         },
         request::{ids::TokenId, outputs::DraftCounts},
@@ -40,11 +44,11 @@ const FORCED_PRIOR: f64 = 0.9;
 
 /// A source of guesses.
 pub(super) trait Drafter: Send {
-    /// Appends guesses to each of `wanted`.
+    /// Appends guesses to each of `wanted`. Returns the time that some of them took.
     ///
     /// # Errors
     /// If the device fails.
-    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError>;
+    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<GuessTime, ExecuteError>;
 
     /// Returns the most guesses that its context allows after so many tokens.
     fn room(&self, _num_tokens: usize) -> usize {
@@ -100,6 +104,29 @@ pub(super) struct Wanted<'a> {
     pub(super) is_reading: bool,
 }
 
+/// The time that guesses took. Those that had to wait until a text was read do not count: a request
+/// has few of them, and this time tells how dear the others are.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct GuessTime {
+    /// Number of guesses that count.
+    pub(super) num_guesses: usize,
+    /// Time that they took.
+    pub(super) time: Duration,
+}
+
+impl GuessTime {
+    /// Returns the time of all guesses for `wanted`, which were begun at `begun`.
+    fn of_all(wanted: &[Wanted<'_>], begun: Instant) -> Self {
+        let num_guesses = wanted.iter().map(|wanted| wanted.guesses.len()).sum();
+        Self { num_guesses, time: begun.elapsed() }
+    }
+
+    fn add(&mut self, num_guesses: usize, time: Duration) {
+        self.num_guesses += num_guesses;
+        self.time += time;
+    }
+}
+
 impl<'a> Wanted<'a> {
     /// Returns a request without guesses.
     pub(super) fn new(sequence: &'a Sequence, most: usize) -> Self {
@@ -142,6 +169,8 @@ pub(super) struct Drafts {
     drafter: Option<Box<dyn Drafter>>,
     pub(super) cost: StepCost,
     pub(super) shared: SharedRates,
+    /// The end of the last step.
+    last_step: Option<Instant>,
 }
 
 /// How often guesses are right in all requests.
@@ -207,10 +236,11 @@ impl Guessing {
             (self.num_wanted, self.is_try) = (0, false);
             return;
         }
-        self.num_wanted = shared.num_wanted(&self.by_drafter, even, num_requests, most);
-        match self.num_wanted {
-            0 => self.num_wanted = usize::from(self.is_try),
-            _ => self.is_try = shared.asks_for_try(),
+        let num_wanted = shared.num_wanted(&self.by_drafter, even, num_requests, most);
+        if num_wanted > 0 {
+            (self.num_wanted, self.is_try) = (num_wanted, shared.asks_for_try());
+        } else if !self.is_try {
+            self.num_wanted = 0;
         }
     }
 
@@ -262,6 +292,16 @@ impl Drafts {
         self.drafter.is_none() && self.settings.num_jump_forward_tokens == 0
     }
 
+    /// Returns the time since the last step ended.
+    pub(super) fn since_last_step(&self) -> Duration {
+        self.last_step.map_or(Duration::MAX, |end| end.elapsed())
+    }
+
+    /// Records that a step has ended.
+    pub(super) fn end_step(&mut self) {
+        self.last_step = Some(Instant::now());
+    }
+
     /// Returns how many forced tokens a request with so many places may have.
     pub(super) fn most_forced(&self, num_places: usize) -> usize {
         num_places.min(self.settings.num_jump_forward_tokens)
@@ -279,11 +319,11 @@ impl Drafts {
         }
     }
 
-    /// Lets the drafter guess.
-    pub(super) fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
+    /// Lets the drafter guess. Returns the time that some of the guesses took.
+    pub(super) fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<GuessTime, ExecuteError> {
         match &mut self.drafter {
             Some(drafter) => drafter.propose(wanted),
-            None => Ok(()),
+            None => Ok(GuessTime::default()),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Its keys and values lie in a cache of its own, under the block ids of the model's cache. So it
 //! needs no blocks of its own. Nothing relies on the content: a wrong one only makes wrong guesses.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use burn::tensor::Tensor;
 use playhouse_actors::{
@@ -14,7 +14,7 @@ use playhouse_kernels::{
     AttentionMetadata, KernelError, KvCache, profile::timed, sampling::sample_tensor,
 };
 
-use super::{DraftCache, Drafter, Wanted};
+use super::{DraftCache, Drafter, GuessTime, Wanted};
 use crate::{
     executor::{
         batch::{Sequence, append_positions},
@@ -54,6 +54,14 @@ struct Pass {
     meta: AttentionMetadata,
     /// The last row of each request that gets a guess, and its index.
     draws: Vec<(u32, usize)>,
+}
+
+impl Pass {
+    /// Returns whether it computes no more tokens than passes of requests do whose earlier text is
+    /// computed: one a guess, and one more after guesses that were all right.
+    fn reads_little(&self) -> bool {
+        self.token_ids.len() <= 2 * self.draws.len()
+    }
 }
 
 impl ModelDrafter {
@@ -146,22 +154,27 @@ impl ModelDrafter {
 }
 
 impl Drafter for ModelDrafter {
-    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<(), ExecuteError> {
+    fn propose(&mut self, wanted: &mut [Wanted<'_>]) -> Result<GuessTime, ExecuteError> {
         // A thread that hangs may still hold the cache.
         let kv_memory = Arc::clone(&self.cache.kv_memory);
-        let Some(mut kv_memory) = kv_memory.try_lock() else { return Ok(()) };
+        let Some(mut kv_memory) = kv_memory.try_lock() else { return Ok(GuessTime::default()) };
         for Wanted { sequence, .. } in wanted.iter() {
             let text = self.texts.entry(sequence.request.id).or_default();
             text.num_computed = text.num_right(&sequence.token_ids);
         }
-        let mut active: Vec<usize> = (0..wanted.len()).collect();
+        let (mut active, mut time): (Vec<usize>, _) =
+            ((0..wanted.len()).collect(), GuessTime::default());
         timed("draft model", || -> Result<(), ExecuteError> {
             loop {
+                let begun = Instant::now();
                 let pass = self.next_pass(wanted, &mut active);
                 if pass.token_ids.is_empty() {
                     return Ok(());
                 }
                 self.run(&pass, &mut kv_memory.cache, wanted)?;
+                if pass.reads_little() {
+                    time.add(pass.draws.len(), begun.elapsed());
+                }
                 // A draw that failed would be tried for ever.
                 active.retain(|&index| {
                     let text = self.texts.get(&wanted[index].sequence.request.id);
@@ -178,7 +191,7 @@ impl Drafter for ModelDrafter {
                 *is_reading = text.num_computed < text.num_known;
             }
         }
-        Ok(())
+        Ok(time)
     }
 
     /// Each guess needs the tokens before it computed.

@@ -83,7 +83,7 @@ impl ModelRunner {
             return Ok(());
         }
         let begun = Instant::now();
-        self.drafts.propose(&mut wanted)?;
+        let time = self.drafts.propose(&mut wanted)?;
         let is_reading = wanted.iter().any(|wanted| wanted.is_reading);
         // The borrow of the sequences ends here.
         let made = wanted.into_iter().map(|wanted| {
@@ -91,14 +91,13 @@ impl ModelRunner {
             (wanted.guesses, if wanted.is_reading { 0 } else { num_missing })
         });
         let made: Vec<(Vec<TokenId>, usize)> = made.collect();
-        let num_guesses = made.iter().map(|(guesses, _)| guesses.len()).sum();
-        let micros = micros(begun.elapsed());
+        let has_guesses = made.iter().any(|(guesses, _)| !guesses.is_empty());
         // All requests of the step wait for it, also while a text is only read.
         if is_try {
-            self.drafts.shared.learn_try(micros);
+            self.drafts.shared.learn_try(micros(begun.elapsed()));
         }
-        if num_guesses > 0 || !is_reading {
-            self.drafts.cost.learn_guesses(num_guesses, micros);
+        if has_guesses || !is_reading {
+            self.drafts.cost.learn_guesses(time.num_guesses, micros(time.time));
         }
         for (index, (guesses, num_unfilled)) in places.into_iter().zip(made) {
             let chunk = &mut ragged.chunks[index];
@@ -208,16 +207,20 @@ impl ModelRunner {
         Ok(())
     }
 
-    /// Learns the time of a step with these results.
+    /// Learns the time of a step with these results, which began `pause` after the last one. Each
+    /// step has such a pause, so guesses save it, too. A longer one than the step itself is a wait
+    /// for requests.
     pub(super) fn learn_time(
         &mut self,
         ragged: &RaggedBatch,
         outputs: &[RequestOutput],
         elapsed: Duration,
+        pause: Duration,
     ) {
         if self.drafts.is_off() {
             return;
         }
+        let elapsed = if pause < elapsed { elapsed + pause } else { elapsed };
         self.drafts.shared.learn_step(micros(elapsed));
         let drawing = outputs.iter().filter(|output| !output.produced.tokens().is_empty());
         let num_draws = drawing.map(|output| 1 + output.drafts.num_drafted as usize).sum();

@@ -5,8 +5,9 @@
 //! counts. The output is the same as without guesses, whatever is guessed.
 //!
 //! [`ngram`] and [`suffix`] guess by earlier text, without a model. [`verify`] decides which draws
-//! count. [`pace`] decides how many guesses are worth their time.
+//! count. [`pace`] decides how many guesses are worth their time, by the times of [`cost`].
 
+pub mod cost;
 pub mod ngram;
 pub mod pace;
 pub mod suffix;
