@@ -23,7 +23,7 @@ use crate::WeightVector;
 use crate::activation::{self, Activation};
 use crate::cube::Rows;
 pub(crate) use dense::{adopt_tuned_products, has_tensor_cores, tuned_products};
-pub(crate) use groups::{ITEM_WORDS, Items, TileKind, grouped};
+pub(crate) use groups::{ITEM_WORDS, Items, TileKind, grouped, grouped_swiglu, takes_swiglu};
 pub(crate) use pack::CubeWeight;
 pub(crate) use rows::tied_embedding;
 pub(crate) use stack::CubeStack;
