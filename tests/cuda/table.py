@@ -97,7 +97,7 @@ def spilled(rows: list[Row]) -> list[str]:
         return max((SPILLS_MAX[name] for name in names), default=0)
 
     return [
-        f"{' / '.join(row.key)}: a recorded step spills {row.spills} bytes a thread, not {most(row)}"
+        f"{' / '.join(row.key)}: spills in a recorded step: {row.spills} bytes, at most {most(row)}"
         for row in rows
         if row.recorded and row.spills > most(row)
     ]
