@@ -184,11 +184,12 @@ def step(config: dict, sequences: int, context: int, new: int, weight: float) ->
     reads = sequences * context * -(-new // 64)
     layers = layer(config, sequences, rows, keys, weight, reads) * config["num_hidden_layers"]
     hidden, vocab = config["hidden_size"], config["vocab_size"]
+    last_rows = rows_of("last rows", sequences, 2 * hidden, "select_rows_kernel")
     return [
         rows_of("embedding", rows, 2 * hidden, "rows_kernel"),
         *layers,
         rows_of("norm", rows, 4 * hidden, "add_norm_kernel"),
-        rows_of("last rows", sequences, 2 * hidden, "select_rows_kernel"),
+        *([last_rows] if new > 1 else []),
         linear("head", sequences, hidden, vocab, 2),
         rows_of("draw", sequences, vocab, "pick_kernel"),
     ]

@@ -197,7 +197,6 @@ CASES = {
         intermediate_size=512, num_local_experts=8, rope_parameters=FACTORS,
         original_max_position_embeddings=4096,
     ),
-    "LongCat Flash": tiny("fidelity/models/longcat_flash", *BF16),
     "Nemotron-H": tiny("fidelity/models/nemotron_h-experts", *BF16),
     # Layers with states.
     "Mamba": family(
