@@ -148,8 +148,8 @@ def attention(config: dict, sequences: int, keys: int, reads: int) -> Operation:
     moved = reads * 2 * kv_heads * dim * KEY
     flops = 4 * keys * config["num_attention_heads"] * dim
     if keys > reads:
-        # Long prompts may have a kernel of their own, after their keys are gathered.
-        return Operation("attention", 2, moved, flops, ("attention", "spans_kernel"))
+        # Keys of long prompts are gathered, and queries rounded, for a kernel on tensor cores.
+        return Operation("attention", 3, moved, flops, ("attention", "spans_kernel"))
     is_split = sequences * kv_heads < CUBES_ENOUGH and keys > sequences * SPAN
     return Operation("attention", 2 if is_split else 1, moved, flops, ("spans_kernel",))
 

@@ -397,6 +397,16 @@ fn long_chunks_in_one_piece_agree_with_the_reference() {
         let by_spans = bits(&world.run(&q, &meta, &params));
         assert!(by_routine[..left] == by_spans[..left], "what is left goes by spans");
         assert!(by_routine[left..] != by_spans[left..], "{routine:?} was not used");
+        if routine == Routine::Accelerated {
+            // Over four times as many keys as queries.
+            let mut world = World::new(&device, &[700], block_size, heads, dtype, true);
+            world.routine = Some(routine);
+            world.check_within(2e-3, &[(0, 572, 128)], &params);
+            let (q, meta) = (&q[..128 * params.num_heads * head_dim], world.meta(&[(0, 572, 128)]));
+            let by_routine = bits(&world.run(q, &meta, &params));
+            world.routine = None;
+            assert!(by_routine != bits(&world.run(q, &meta, &params)), "{routine:?} was not used");
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::LinearWeight;
 use crate::WeightVector;
 use crate::activation::{self, Activation};
 use crate::cube::Rows;
-pub(crate) use dense::{adopt_tuned_products, has_tensor_cores, tuned_products};
+pub(crate) use dense::{adopt_tuned_products, has_tensor_cores, rounded, tuned_products};
 pub(crate) use groups::{ITEM_WORDS, Items, TileKind, grouped, grouped_swiglu, takes_swiglu};
 pub(crate) use pack::CubeWeight;
 pub(crate) use rows::tied_embedding;
