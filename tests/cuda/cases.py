@@ -24,6 +24,9 @@ class Case:
     requests: tuple[dict, ...] = ()
     # Whether a step must be recorded and replayed.
     is_recorded: bool = False
+    # Whether it runs for each architecture. The others run for the first, sm_80, and their PTX is
+    # compiled for each, which later architectures take.
+    is_everywhere: bool = False
 
 
 # A tokenizer of two tokens, which fits every vocabulary.
@@ -43,6 +46,7 @@ def latency(
     context: int = 1024,
     autotune: bool = False,
     is_recorded: bool = False,
+    is_everywhere: bool = False,
 ) -> Case:
     """Prompts of so many tokens, one after the other, in one engine."""
     arguments = [
@@ -54,7 +58,7 @@ def latency(
     ]  # fmt: skip
     if overrides:
         arguments += ["--hf-overrides", json.dumps(overrides)]
-    return Case(arguments, is_recorded=is_recorded)
+    return Case(arguments, is_recorded=is_recorded, is_everywhere=is_everywhere)
 
 
 def shape(name: str, tokens: str, *settings: str, layers: int = 1, **more) -> Case:
@@ -141,10 +145,12 @@ CASES = {
     # The largest come first, so that no core is idle at the end. 7168 inputs have the blocks that
     # the 14336 of the real model have.
     "8B bf16": shape(
-        "llama-3.1-8b", "8,128", *BF16, overrides={"intermediate_size": 7168}
+        "llama-3.1-8b", "8,128", *BF16, overrides={"intermediate_size": 7168}, is_everywhere=True
     ),
     "MoE bf16": shape("qwen3-moe", "8", *BF16, overrides={"num_experts": 64}),
-    "MoE bf16, 16 experts": shape("qwen3-moe", "8,128", *BF16, overrides={"num_experts": 16}),
+    "MoE bf16, 16 experts": shape(
+        "qwen3-moe", "8,128", *BF16, overrides={"num_experts": 16}, is_everywhere=True
+    ),
     "MoE int8": shape(
         "qwen3-moe", "8", "--quantization", "int8", *BF16, overrides={"num_experts": 32}
     ),
@@ -153,14 +159,15 @@ CASES = {
     ),
     # An output layer with as many panels as cubes are enough has the cut of all larger ones.
     "0.6B bf16": shape(
-        "qwen3-0.6b", "8,32,128", *BF16, layers=2, overrides={"vocab_size": 32768}
+        "qwen3-0.6b", "8,32,128", *BF16, layers=2, overrides={"vocab_size": 32768},
+        is_everywhere=True,
     ),
-    "0.6B f16": shape("qwen3-0.6b", "8,128", "--dtype", "float16"),
+    "0.6B f16": shape("qwen3-0.6b", "8,128", "--dtype", "float16", is_everywhere=True),
     "0.6B f32": shape("qwen3-0.6b", "8,128", "--dtype", "float32"),
     "0.6B int8": shape("qwen3-0.6b", "8,128", *BF16, "--quantization", "int8"),
     "0.6B int4": shape("qwen3-0.6b", "8,128", *BF16, "--quantization", "int4"),
     "0.6B int8 keys": shape("qwen3-0.6b", "8,128", *BF16, "--kv-cache-dtype", "int8"),
-    "0.6B tuned": shape("qwen3-0.6b", "128", *BF16, autotune=True),
+    "0.6B tuned": shape("qwen3-0.6b", "128", *BF16, autotune=True, is_everywhere=True),
     "0.6B deterministic": shape("qwen3-0.6b", "8,128", *BF16, "--deterministic"),
     # Attention of other forms, and norms with biases.
     "GPT-2": family("gpt2", n_embd=768, n_head=12, n_positions=1024),
@@ -198,6 +205,7 @@ CASES = {
         original_max_position_embeddings=4096,
     ),
     "Nemotron-H": tiny("fidelity/models/nemotron_h-experts", *BF16),
+    "Gemma 4": tiny("fidelity/models/gemma4-experts", *BF16),
     # Layers with states.
     "Mamba": family(
         "mamba", hidden_size=1024, intermediate_size=2048, state_size=16, time_step_rank=64
