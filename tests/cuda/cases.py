@@ -205,7 +205,12 @@ CASES = {
         original_max_position_embeddings=4096,
     ),
     "Nemotron-H": tiny("fidelity/models/nemotron_h-experts", *BF16),
-    "Gemma 4": tiny("fidelity/models/gemma4-experts", *BF16),
+    "Gemma 4": family(
+        "gemma4-experts", hidden_size=1024, intermediate_size=2048, num_attention_heads=8,
+        num_key_value_heads=4, num_global_key_value_heads=2, head_dim=128, global_head_dim=256,
+        moe_intermediate_size=512, num_experts=8, sliding_window=128, num_hidden_layers=2,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
     # Layers with states.
     "Mamba": family(
         "mamba", hidden_size=1024, intermediate_size=2048, state_size=16, time_step_rank=64
