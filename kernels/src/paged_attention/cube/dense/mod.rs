@@ -1,10 +1,13 @@
 //! Attention of long chunks on a device whose tensor cores multiply matrices of 16-bit numbers. The
 //! kernel is cubek's. It needs each sequence's keys and values in one piece, so they are gathered
 //! first. Gathering costs little compared with many queries. Queries are rounded before the launch,
-//! because cubek takes queries and keys of one format.
+//! because cubek takes queries and keys of one format. A device is tried before it is used
+//! ([`trial`]).
 //!
 //! Queries, keys and values are rounded to float16. The cut of a prompt decides which of its tokens
 //! are computed here, so a deterministic engine does not use this module.
+
+mod trial;
 
 use std::ops::Range;
 
@@ -52,11 +55,19 @@ pub(in crate::paged_attention) enum Routine {
 }
 
 impl Routine {
-    /// Returns the routine that `params` ask for, if the device of `client` has it and cubek
-    /// computes this attention.
-    pub(super) fn of(client: &Client, kv: &CubeKv, params: &AttentionParams) -> Option<Self> {
+    /// Returns the routine that `params` ask for, if there are long chunks and the device of `q`
+    /// has it. cubek must compute this attention, and a trial must have been right.
+    pub(super) fn of(
+        q: &Rows,
+        kv: &CubeKv,
+        meta: &AttentionMetadata,
+        params: &AttentionParams,
+    ) -> Option<Self> {
         let is_asked = params.tensor_cores != TensorCores::Off && Self::computes(kv, params);
-        (is_asked && multiplies_f16(client)).then_some(Self::Accelerated)
+        let is_long = |seq| meta.tokens_of(seq).len() >= QUERIES_MIN;
+        let is_used = is_asked && (0..meta.num_seqs()).any(is_long) && multiplies_f16(q.client());
+        let routine = Self::Accelerated;
+        (is_used && trial::passes(routine, q.device(), kv.shape.head_dim)).then_some(routine)
     }
 
     /// Returns whether cubek computes this attention: all keys up to the query, the usual scale,
@@ -195,17 +206,31 @@ pub(super) fn launch(
         let len = meta.seq_lens[seq] as usize;
         let gathered = gather(q.client(), kv, &meta.block_tables[seq], len);
         let queries = routine.queries(q, end - taken..end);
+        let KvCacheShape { num_kv_heads, head_dim, .. } = kv.shape;
+        let group = params.num_heads / num_kv_heads;
+        let heads = Heads { kv: num_kv_heads, group, dim: head_dim };
         let stripes = (end - taken..end).step_by(routine.stripe());
         let is_done = stripes.into_iter().all(|first| {
             let stripe = Stripe { first, queries: routine.stripe().min(end - first), len };
             // The chunk ends where the sequence ends, so a token is equally far from both ends.
             let seen = len - (end - first - stripe.queries);
-            let num_heads = params.num_heads;
-            stripe.launch(q.client(), &queries, kv, &gathered, seen, num_heads, o, routine).is_ok()
+            let o = &o.handle;
+            stripe.launch(q.client(), &queries, &gathered, seen, heads, o, routine).is_ok()
         });
         if is_done { count - taken } else { count }
     };
     (0..meta.num_seqs()).map(left_of).collect()
+}
+
+/// The heads of a layer.
+#[derive(Clone, Copy)]
+struct Heads {
+    /// Number of key-value heads.
+    kv: usize,
+    /// Number of heads of queries that share a key-value head.
+    group: usize,
+    /// Width of a head.
+    dim: usize,
 }
 
 /// Neighbouring queries of a sequence.
@@ -228,15 +253,13 @@ impl Stripe {
         &self,
         client: &Client,
         q: &Queries,
-        kv: &CubeKv,
         gathered: &Gathered,
         seen: usize,
-        num_heads: usize,
-        o: &CubeTensor,
+        heads: Heads,
+        o: &Handle,
         routine: Routine,
     ) -> Result<(), Box<AttentionSetupError>> {
-        let (kv_heads, head_dim) = (kv.shape.num_kv_heads, kv.shape.head_dim);
-        let group = num_heads / kv_heads;
+        let Heads { kv: kv_heads, group, dim: head_dim } = heads;
         // Heads of a group share their keys, which a stride of zero expresses.
         let of_queries = |handle: &Handle, row: usize, stride: usize, elem: ElemType| {
             let handle = handle.clone().offset_start((row * stride * elem.size()) as u64);
@@ -265,7 +288,7 @@ impl Stripe {
             of_keys(&gathered.keys),
             of_keys(&gathered.values),
             None,
-            of_queries(&o.handle, self.first, num_heads * head_dim, f32),
+            of_queries(o, self.first, kv_heads * group * head_dim, f32),
             &types,
             AttentionOptions { causal: true, ..AttentionOptions::default() },
         );
