@@ -4,8 +4,8 @@
 # - `benches/gpu.sh build [FOLDER]` puts binaries into FOLDER (default: target/measure-gpu), and
 #   beside them libdevice.10.bc of NVIDIA's toolkit, which LLVM needs where the binaries run. The
 #   toolkit is CUDA_PATH, or a Python's package: `pip install nvidia-cuda-nvcc`.
-# - `benches/gpu.sh run [FOLDER] [PART…]` runs the parts (default: all). The parts are kernels,
-#   answers, chaos, ceilings, experts, decode, prefill and torch.
+# - `benches/gpu.sh run [FOLDER] [PART…]` runs the parts (default: all), in this order: kernels,
+#   answers, cases, decode, prefill, experts, ceilings, chaos and torch.
 #
 # The commands may run on two machines. `run` needs FOLDER, a checkout and the driver. It writes one
 # file a part to FOLDER/results. If a part fails, this is reported, the others go on, and the exit
@@ -13,17 +13,27 @@
 #
 # - DEVICE (cuda): the value of --device. With wgpu, it measures through Vulkan or Metal.
 # - FEATURES (cuda,wgpu): the features of playhouse for `build`.
+# - KERNELS (cuda nvrtc vulkan): the builds of kernels that are made and tested.
 # - SHAPES (qwen3-0.6b llama-3.1-8b): folders of benches/shapes. The machine makes up the weights.
 # - KILLS (500), CLIENTS (32), OUTPUT_TOKENS (64): the settings of the part `chaos`.
 # - BATCHES (1,8,32,128,256), PREFILLS (512,2048,8192), CONTEXT (1024): the sizes to measure.
 # - JOBS (the number of cores): processes that test kernels.
 # - PYTHON (python3): a Python with torch and transformers, for the part `torch`.
+# - PART_SECONDS (600): a part that takes longer is ended, and has failed.
+# - ALL_SECONDS (no limit): the time for all parts. Parts that it has no time for are named.
+#
+# In 15 minutes of a borrowed machine, of which the start takes some:
+#
+#     ALL_SECONDS=720 KERNELS=cuda BATCHES=1,32,256 PREFILLS=2048 \
+#       benches/gpu.sh run FOLDER kernels answers decode prefill cases
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 device=${DEVICE:-cuda}
 port=${PORT:-18765}
 jobs=${JOBS:-$(nproc)}
+kernels=${KERNELS:-cuda nvrtc vulkan}
+parts=(kernels answers cases decode prefill experts ceilings chaos torch)
 
 say() { printf '\n== %s  %s\n' "$(date +%T)" "$*"; }
 
@@ -52,9 +62,12 @@ libdevice() {
 build() {
   mkdir -p "$folder"
   libdevice || return 1
-  kernel_tests cuda kernels-cuda || return 1
-  kernel_tests cuda-nvrtc kernels-nvrtc || return 1
-  kernel_tests vulkan kernels-vulkan || return 1
+  local name features
+  for name in $kernels; do
+    features=$name
+    [ "$name" = nvrtc ] && features=cuda-nvrtc
+    kernel_tests "$features" "kernels-$name" || return 1
+  done
   say playhouse
   cargo build --profile gpu --features "${FEATURES:-cuda,wgpu}" --bin playhouse || return 1
   cp "${CARGO_TARGET_DIR:-target}/gpu/playhouse" "$folder/playhouse" && strip "$folder/playhouse"
@@ -63,10 +76,10 @@ build() {
 
 # Compares every kernel with its reference: CUDA by both compilers, and Vulkan.
 kernels() {
-  local binary failed=0
-  for binary in "$folder"/kernels-*; do
-    echo "-- ${binary##*/}"
-    in_parts "$binary" || failed=1
+  local name failed=0
+  for name in $kernels; do
+    echo "-- kernels-$name"
+    in_parts "$folder/kernels-$name" || failed=1
   done
   return $failed
 }
@@ -76,6 +89,7 @@ kernels() {
 # of a CUDA graph.
 in_parts() {
   local part log="$results/${1##*/}" failed=0
+  [ -x "$1" ] || { echo "$1 is missing: benches/gpu.sh build"; return 1; }
   rm -f "$log".*
   "$1" cube --list --format terse | sed -n 's/: test$//p' | split --elide-empty-files --number "r/$jobs" - "$log.names."
   for part in "$log".names.*; do
@@ -160,6 +174,12 @@ prefill() {
   done
 }
 
+# Runs the engine with every kernel, in each case of tests/cuda. A case fails if the device reports
+# an error or a result is not finite.
+cases() {
+  python3 benches/gpu_cases.py "$folder/playhouse" --device "$device"
+}
+
 # Measures the same shapes in PyTorch.
 torch() {
   local shape
@@ -170,27 +190,34 @@ torch() {
 
 command=${1:-}
 folder=${2:-target/measure-gpu}
+results="$folder/results"
 shapes=${SHAPES:-qwen3-0.6b llama-3.1-8b}
+[ -n "${CUDA_PATH:-}" ] || [ -d /usr/local/cuda/nvvm ] || [ "$command" = build ] || export CUDA_PATH="$folder/cuda"
 case "$command" in
   build) build ;;
+  # A part in a process of its own, which can be ended with all that it started.
+  part) "$3" ;;
   run)
     shift; [ $# -gt 0 ] && shift
-    [ $# -gt 0 ] || set -- kernels answers chaos ceilings experts decode prefill torch
-    results="$folder/results"
-    [ -n "${CUDA_PATH:-}" ] || [ -d /usr/local/cuda/nvvm ] || export CUDA_PATH="$folder/cuda"
+    [ $# -gt 0 ] || set -- "${parts[@]}"
+    for part in "$@"; do
+      [[ " ${parts[*]} " = *" $part "* ]] || { echo "there is no part '$part': ${parts[*]}"; exit 2; }
+    done
     mkdir -p "$results"
     command -v nvidia-smi > /dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$results/device.txt"
-    failed=()
+    failed=() left_out=()
     for part in "$@"; do
-      say "$part"
-      case "$part" in
-        kernels | answers | chaos | ceilings | experts | decode | prefill | torch) ;;
-        *) echo "there is no part '$part'"; exit 2 ;;
-      esac
-      "$part" 2>&1 | tee "$results/$part.txt" || failed+=("$part")
+      limit=${PART_SECONDS:-600}
+      rest=$((${ALL_SECONDS:-1000000} - SECONDS))
+      [ "$rest" -ge "$limit" ] || limit=$rest
+      [ "$limit" -gt 0 ] || { left_out+=("$part"); continue; }
+      say "$part, at most $limit s"
+      begun=$SECONDS
+      timeout "$limit" bash benches/gpu.sh part "$folder" "$part" 2>&1 | tee "$results/$part.txt" || failed+=("$part")
+      say "$part took $((SECONDS - begun)) s"
     done
-    say "done${failed:+, failed: ${failed[*]}}"
-    [ ${#failed[@]} = 0 ]
+    say "done${failed:+, failed: ${failed[*]}}${left_out:+, no time for: ${left_out[*]}}"
+    [ ${#failed[@]} = 0 ] && [ ${#left_out[@]} = 0 ]
     ;;
-  *) sed -n '2,20s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
+  *) sed -n '2,30s/^# \{0,1\}//p' benches/gpu.sh; exit 2 ;;
 esac

@@ -1,10 +1,12 @@
 """What NVIDIA's assembler says of a kernel: registers, spills, memory accesses, tensor cores.
 
-The tools come from PyPI: nvidia-cuda-nvcc (ptxas) and nvidia-cuda-nvdisasm.
+The tools come from PyPI: nvidia-cuda-nvcc (ptxas) and nvidia-cuda-nvdisasm. The disassembler takes
+a quarter of a second to start, and far less for a kernel. So it lists the code of many kernels at
+once, one behind the other.
 """
 
-import hashlib
 import re
+import struct
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -24,7 +26,8 @@ RESERVED_SHARED = 1024
 
 # Instructions of tensor cores: of a warp, of a group of warps (Hopper) and of an SM (Blackwell).
 TENSOR_CORES = re.compile(r"^(HMMA|IMMA|DMMA|QMMA|OMMA|HGMMA|IGMMA|QGMMA|BGMMA|UTC\w*MMA)\b")
-OPCODE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+# The address of an instruction, and its name behind a predicate.
+OPCODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 
 
 @dataclass(frozen=True)
@@ -57,50 +60,75 @@ class Sass:
 
 
 class Assembler:
-    """Compiles PTX for one architecture. Results are kept in a folder by the content of the PTX."""
+    """Compiles PTX for one architecture, and lists its code."""
 
-    def __init__(self, bin_folder: Path, arch: str, kept: Path):
+    def __init__(self, bin_folder: Path, arch: str):
         self.bin = bin_folder
         # Instructions that exist on one architecture alone have names with an `a`.
         self.target = arch if arch == "sm_80" else f"{arch}a"
-        self.kept = kept / arch
-        self.kept.mkdir(parents=True, exist_ok=True)
 
-    def compile(self, ptx: Path) -> Sass:
-        """Raises RuntimeError with ptxas's words if the PTX is not valid."""
-        name = hashlib.sha256(ptx.read_bytes()).hexdigest()[:16]
-        info = self.kept / f"{name}.txt"
-        if not info.exists():
-            with tempfile.TemporaryDirectory() as folder:
-                report, listing = self.assemble(ptx, Path(folder) / "cubin")
-            info.write_text(report + "\n---\n" + listing)
-        report, _, listing = info.read_text().partition("\n---\n")
-        return parsed(report, listing)
+    def assembled(self, ptx: str) -> tuple[str, bytes]:
+        """Returns the report of `ptxas` and the code. Raises RuntimeError with its words."""
+        with tempfile.TemporaryDirectory() as folder:
+            source, cubin = Path(folder) / "ptx", Path(folder) / "cubin"
+            source.write_text(ptx)
+            command = [self.bin / "ptxas", f"-arch={self.target}", "-v", "-o", cubin, source]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise RuntimeError(f"ptxas, {self.target}: {done.stderr.strip()[:2000]}")
+            return done.stderr, code_of(cubin.read_bytes())
 
-    def assemble(self, ptx: Path, cubin: Path) -> tuple[str, str]:
-        """Returns the report of `ptxas` and the listing of `nvdisasm`."""
-        command = [self.bin / "ptxas", f"-arch={self.target}", "-v", "-o", cubin, ptx]
-        done = subprocess.run(command, capture_output=True, text=True)
+    def opcodes(self, codes: list[bytes]) -> list[list[str]]:
+        """Returns the names of the instructions of each piece of code."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"".join(codes))
+            file.flush()
+            # The names are sm_90a for the assembler, and SM90a here.
+            name = self.target.replace("sm_", "SM")
+            command = [self.bin / "nvdisasm", "-b", name, file.name]
+            done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise RuntimeError(f"{ptx}: {done.stderr.strip()[:2000]}")
-        command = [self.bin / "nvdisasm", "-c", cubin]
-        listing = subprocess.run(command, capture_output=True, text=True, check=True)
-        return done.stderr, listing.stdout
+            raise RuntimeError(f"nvdisasm, {self.target}: {done.stderr.strip()[:2000]}")
+        found = filter(None, map(OPCODE.match, done.stdout.splitlines()))
+        each = [(int(line[1], 16), line[2]) for line in found]
+        result, begin, at = [], 0, 0
+        for code in codes:
+            end, names = begin + len(code), []
+            while at < len(each) and each[at][0] < end:
+                names.append(each[at][1])
+                at += 1
+            # An instruction has 16 bytes on all of these architectures.
+            if len(names) * 16 != len(code):
+                raise RuntimeError(f"nvdisasm lists {len(names)} of {len(code) // 16} instructions")
+            result.append(names)
+            begin = end
+        return result
 
 
-def parsed(report: str, listing: str) -> Sass:
-    """Reads what `ptxas -v` reports and what `nvdisasm -c` lists."""
+def code_of(cubin: bytes) -> bytes:
+    """The instructions in a file of the format ELF with 64 bits: a kernel and its functions."""
+    (at,) = struct.unpack_from("<Q", cubin, 0x28)
+    count, names = struct.unpack_from("<HH", cubin, 0x3C)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, at + 64 * i) for i in range(count)]
+    names_at = sections[names][4]
+    code = b""
+    for name, _, _, _, offset, size, *_ in sections:
+        if cubin.startswith(b".text", names_at + name):
+            code += cubin[offset : offset + size]
+    return code
+
+
+def parsed(report: str, opcodes: list[str]) -> Sass:
+    """Reads what `ptxas -v` reports, and counts instructions."""
 
     def number(pattern: str) -> int:
         return sum(int(found) for found in re.findall(pattern, report))
-
-    opcodes = [found[1] for found in map(OPCODE.match, listing.splitlines()) if found]
 
     def count(prefix: str, suffix: str = "") -> int:
         return sum(op.startswith(prefix) and suffix in op for op in opcodes)
 
     return Sass(
-        registers=number(r"Used (\d+) registers"),
+        registers=max(map(int, re.findall(r"Used (\d+) registers", report)), default=0),
         spills=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         static_shared=number(r"(\d+) bytes smem"),
         instructions=sum(op != "NOP" for op in opcodes),

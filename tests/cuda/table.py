@@ -1,12 +1,22 @@
 """Tables of compiled kernels and of steps, and which differences between two cost time."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sass import Sass
 
+if TYPE_CHECKING:
+    from runs import Launch
+
 # A number may be worse by this share.
 TOLERANCE = 0.05
+
+# Bytes that a thread of a kernel may spill in a recorded step. A kernel that is not here may spill
+# none. LLVM 22 calls the exponential as a function, and registers around the call are spilled.
+SPILLS_MAX = {"spans_kernel": 16, "grouped_kernel": 24}
 
 
 @dataclass(frozen=True)
@@ -14,11 +24,12 @@ class Row:
     """A kernel of a case. Memory is in bytes, and occupancy in percent of a multiprocessor's warps.
 
     Wide loads and stores move 128 bits a thread. The other loads and stores move less. Bulk loads
-    are those of the tensor memory accelerator.
+    are those of the tensor memory accelerator. A kernel is recorded (1) if a recorded step has it.
     """
 
     case: str
     kernel: str
+    recorded: int
     threads: int
     shared: int
     registers: int
@@ -33,10 +44,13 @@ class Row:
     bulk_loads: int
 
     @staticmethod
-    def of(case: str, kernel: str, threads: int, dynamic: int, occupancy: float, sass: Sass) -> "Row":
+    def of(case: str, name: str, launch: Launch, occupancy: float, sass: Sass) -> Row:
         numbers = asdict(sass)
-        shared = numbers.pop("static_shared") + dynamic
-        return Row(case, kernel, threads, shared, occupancy=round(100 * occupancy), **numbers)
+        shared = numbers.pop("static_shared") + launch.shared
+        recorded, percent = int(launch.is_recorded), round(100 * occupancy)
+        return Row(
+            case, name, recorded, launch.threads, shared, occupancy=percent, **numbers
+        )  # fmt: skip
 
     @property
     def key(self) -> tuple[str, str]:
@@ -56,8 +70,8 @@ class Step:
         return self.arch, self.case
 
 
-def write(path: Path, rows: list[Row] | list[Step]) -> None:
-    lines = ["\t".join(field.name for field in fields(rows[0]))]
+def write(path: Path, rows: list[Row] | list[Step], kind: type) -> None:
+    lines = ["\t".join(field.name for field in fields(kind))]
     lines += ["\t".join(str(value) for value in asdict(row).values()) for row in rows]
     path.write_text("\n".join(lines) + "\n")
 
@@ -67,10 +81,25 @@ def read(path: Path, kind: type) -> list:
     header, *lines = path.read_text().splitlines()
     if header.split("\t") != [field.name for field in fields(kind)]:
         raise ValueError(f"{path} has other columns: write it again with --write")
-    types = [field.type for field in fields(kind)]
+    # The types are names, because annotations are not evaluated.
+    types = [{"int": int, "str": str}[field.type] for field in fields(kind)]
     return [
         kind(*(of(value) for of, value in zip(types, line.split("\t"), strict=True)))
         for line in lines
+    ]
+
+
+def spilled(rows: list[Row]) -> list[str]:
+    """Kernels of recorded steps that spill more than they may: one line each."""
+
+    def most(row: Row) -> int:
+        names = [name for name in SPILLS_MAX if row.kernel.startswith(name)]
+        return max((SPILLS_MAX[name] for name in names), default=0)
+
+    return [
+        f"{' / '.join(row.key)}: spills in a recorded step: {row.spills} bytes, at most {most(row)}"
+        for row in rows
+        if row.recorded and row.spills > most(row)
     ]
 
 

@@ -7,7 +7,7 @@ import unittest
 from ctypes import byref, c_char_p, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
-from gate import compiled_late, driver
+from runs import compiled_late, driver
 
 SUCCESS, CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 0, 900, 901
 GLOBAL = 0

@@ -10,7 +10,7 @@ use crate::{
 };
 
 const HIDDEN: usize = 32;
-const INTER: usize = 24;
+const INTER: usize = 64;
 const EXPERTS: usize = 9;
 const VOCAB: usize = 50;
 

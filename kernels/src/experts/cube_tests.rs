@@ -213,30 +213,43 @@ fn every_form_of_weights_agrees_with_the_reference() {
     }
 }
 
+/// Compares the bytes of some tokens of a large batch with those that a batch of them alone has.
+fn check_batches(layer: Layer, form: Form, on: &Device) {
+    let (tokens, top_k) = (110, 2);
+    let (x, choices) = (numbers(tokens * layer.hidden, 7), layer.choices(tokens * top_k));
+    let experts = layer.pack(&layer.plain(), form, on);
+    let run = |from: usize, to: usize| {
+        let x = &x[from * layer.hidden..to * layer.hidden];
+        bits(&run(x, &choices[from * top_k..to * top_k], &layer, &experts, on))
+    };
+    let all = run(0, tokens);
+    for (from, to) in [(0, 1), (109, 110), (40, 42), (7, 12), (3, 23), (10, 70)] {
+        let expected = &all[from * layer.hidden..to * layer.hidden];
+        assert!(run(from, to) == expected, "{layer:?} {form:?}: tokens {from} to {to}");
+    }
+}
+
 #[test]
 fn a_token_does_not_depend_on_its_batch() {
     let Some(device) = test_device() else { return };
     let layer = Layer { hidden: 136, inter: 70, experts: 3, activation: CLAMPED, ..SMALL };
     let layer = Layer { scale_input: true, has_bias: true, ..layer };
-    let (tokens, top_k) = (110, 2);
-    let (x, choices) = (numbers(tokens * layer.hidden, 7), layer.choices(tokens * top_k));
-    for (layer, form) in FORMS.into_iter().flat_map(|form| {
+    for form in FORMS {
         // Groups of codes are whole.
         let whole = Layer { hidden: 128, inter: 64, ..layer };
-        [(if matches!(form, Form::Dense(_)) { layer } else { whole }, form)]
-    }) {
-        let experts = layer.pack(&layer.plain(), form, &device);
-        let x = &x[..tokens * layer.hidden];
-        let run = |from: usize, to: usize| {
-            let x = &x[from * layer.hidden..to * layer.hidden];
-            bits(&run(x, &choices[from * top_k..to * top_k], &layer, &experts, &device))
-        };
-        let all = run(0, tokens);
-        for (from, to) in [(0, 1), (109, 110), (40, 42), (7, 12), (3, 23), (10, 70)] {
-            let expected = &all[from * layer.hidden..to * layer.hidden];
-            assert!(run(from, to) == expected, "{form:?}: tokens {from} to {to}");
-        }
+        check_batches(if matches!(form, Form::Dense(_)) { layer } else { whole }, form, &device);
     }
+}
+
+#[test]
+fn a_gate_within_the_product_equals_a_gate_after_it() {
+    let Some(device) = test_device() else { return };
+    // The gate is within the product for few rows of an expert, and after it for many.
+    let layer = Layer { hidden: 128, inter: 64, experts: 3, ..SMALL };
+    for (form, inter) in by_turns(&FORMS, &[64, 192]) {
+        check_batches(Layer { inter, ..layer }, form, &device);
+    }
+    check_batches(Layer { scale_input: true, ..layer }, FORMS[0], &device);
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn joined(parts: &Rows, heads: usize, width: usize, tails: Option<Tails<'_>>) ->
     let angles = tails.as_ref().map(|tails| rotary(tails.table));
     // SAFETY: a unit beyond the elements does nothing. Widths and positions were checked.
     unsafe {
-        join_kernel::launch_unchecked(
+        latent_join_kernel::launch_unchecked(
             client,
             cubes(units.div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
@@ -207,7 +207,7 @@ struct JoinLayout {
 }
 
 #[cube(launch_unchecked)]
-fn join_kernel(
+fn latent_join_kernel(
     parts: &[f32],
     tails: ComptimeOption<&[f32]>,
     positions: ComptimeOption<&[u32]>,

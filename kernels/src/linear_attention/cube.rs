@@ -38,7 +38,7 @@ pub(crate) fn gated_delta_rule(
     let factors = qkv.client().empty(2 * tokens * num_heads * size_of::<f32>());
     // SAFETY: a unit beyond the heads of all tokens does nothing, and the gates have their columns.
     unsafe {
-        factors_kernel::launch_unchecked(
+        delta_factors_kernel::launch_unchecked(
             qkv.client(),
             cubes((tokens * num_heads).div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
@@ -113,7 +113,7 @@ fn normalized(qkv: &CubeTensor, rule: &GatedDeltaRule, tokens: usize) -> Rows {
 
 /// Writes the factor of the state and that of the change, of each token and head.
 #[cube(launch_unchecked)]
-fn factors_kernel(
+fn delta_factors_kernel(
     gates: &[f32],
     a_log: &[f32],
     dt_bias: &[f32],

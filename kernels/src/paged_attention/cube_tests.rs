@@ -376,12 +376,13 @@ fn garbage_that_is_seen_shows() {
 /// multiple of a tile, and stand beside other sequences.
 #[test]
 fn long_chunks_in_one_piece_agree_with_the_reference() {
-    let (Some(device), Some((client, _))) = (test_device(), test_client()) else { return };
+    let (Some(device), Some((client, place))) = (test_device(), test_client()) else { return };
     let worlds = [(KvDtype::Bf16, 24, 2, 2), (KvDtype::Int8, 8, 1, 1)];
     for ((dtype, block_size, kv_heads, group), routine) in by_turns(&worlds, &Routine::all(&client))
     {
         // A device without tensor cores compiles each width for a minute.
         let head_dim = if routine == Routine::Unit { 32 } else { 64 / kv_heads };
+        assert!(routine.is_right(&place, head_dim), "a trial of {routine:?}");
         let heads = [kv_heads, head_dim];
         let mut world = World::new(&device, &[150, 300, 40], block_size, heads, dtype, true);
         let scale = (head_dim as f32).sqrt().recip();
@@ -397,6 +398,16 @@ fn long_chunks_in_one_piece_agree_with_the_reference() {
         let by_spans = bits(&world.run(&q, &meta, &params));
         assert!(by_routine[..left] == by_spans[..left], "what is left goes by spans");
         assert!(by_routine[left..] != by_spans[left..], "{routine:?} was not used");
+        if routine == Routine::Accelerated {
+            // Over four times as many keys as queries.
+            let mut world = World::new(&device, &[700], block_size, heads, dtype, true);
+            world.routine = Some(routine);
+            world.check_within(2e-3, &[(0, 572, 128)], &params);
+            let (q, meta) = (&q[..128 * params.num_heads * head_dim], world.meta(&[(0, 572, 128)]));
+            let by_routine = bits(&world.run(q, &meta, &params));
+            world.routine = None;
+            assert!(by_routine != bits(&world.run(q, &meta, &params)), "{routine:?} was not used");
+        }
     }
 }
 

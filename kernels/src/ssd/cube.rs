@@ -37,7 +37,7 @@ pub(crate) fn ssd(
     let [least, most] = model.dt_limit;
     // SAFETY: a unit beyond the heads of all tokens does nothing, and dt has their columns.
     unsafe {
-        factors_kernel::launch_unchecked(
+        ssd_factors_kernel::launch_unchecked(
             xbc.client(),
             cubes((xbc.rows * num_heads).div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
@@ -74,7 +74,7 @@ pub(crate) fn ssd(
 
 /// Writes `exp(Δ · a)` and Δ of each token and head.
 #[cube(launch_unchecked)]
-fn factors_kernel(
+fn ssd_factors_kernel(
     dt: &[f32],
     a: &[f32],
     dt_bias: &[f32],

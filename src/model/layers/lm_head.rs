@@ -58,7 +58,9 @@ impl LinearHead {
 impl LmHead for LinearHead {
     fn logits(&self, hidden: Tensor<2>, rows: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
         timed("lm_head", || {
-            let (selected, hidden) = (adapters.of_rows(rows), select_rows(hidden, rows));
+            // A decode step has one row a sequence, so nothing is gathered and no index copied.
+            let hidden = if are_all(&hidden, rows) { hidden } else { select_rows(hidden, rows) };
+            let selected = adapters.of_rows(rows);
             let adapters = Adapters::of(&selected);
             let mut logits = match adapters.replace_head() {
                 false => self.weight.forward(hidden, adapters),
@@ -80,5 +82,29 @@ impl LmHead for LinearHead {
 
     fn mapped_bytes(&self) -> u64 {
         self.weight.mapped_bytes()
+    }
+}
+
+/// Returns whether `rows` are all rows of `hidden`, in their order.
+fn are_all(hidden: &Tensor<2>, rows: &[u32]) -> bool {
+    let [num_rows, _] = hidden.dims();
+    rows.len() == num_rows && (0..).zip(rows).all(|(index, row): (u32, _)| index == *row)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    #[test]
+    fn all_rows_in_their_order_need_no_gather() {
+        let hidden = Tensor::<2>::zeros([3, 2], &Device::flex());
+        assert!(are_all(&hidden, &[0, 1, 2]));
+        let others: [&[u32]; 5] = [&[0, 1], &[0, 2, 1], &[0, 1, 1], &[0, 1, 2, 2], &[]];
+        for rows in others {
+            assert!(!are_all(&hidden, rows), "{rows:?}");
+        }
+        assert!(are_all(&Tensor::zeros([0, 2], &Device::flex()), &[]));
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn gathered(
     // SAFETY: a unit beyond the elements does nothing. The plan names tokens and choices of this
     // batch, and an order is a permutation of the columns.
     unsafe {
-        gather_kernel::launch_unchecked(
+        expert_inputs_kernel::launch_unchecked(
             x.client(),
             cubes(elements.div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
@@ -44,7 +44,7 @@ pub(super) fn gathered(
 }
 
 #[cube(launch_unchecked)]
-fn gather_kernel(
+fn expert_inputs_kernel(
     x: &[f32],
     plan: &[u32],
     choices: &[u32],

@@ -148,7 +148,7 @@ pub(super) fn add(
     // SAFETY: cubes and units beyond the rows do nothing, and tokens are below those of the plan.
     // The table has the places of each expert's matrices, all within their buffers.
     unsafe {
-        shrink_kernel::launch_unchecked(
+        expert_shrink_kernel::launch_unchecked(
             x.client(),
             cubes(count * weights.rank),
             CubeDim::new_1d(SUM_UNITS as u32),
@@ -168,7 +168,7 @@ pub(super) fn add(
             input,
             SUM_UNITS,
         );
-        expand_kernel::launch_unchecked(
+        expert_expand_kernel::launch_unchecked(
             x.client(),
             cubes((count * outputs).div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
@@ -191,7 +191,7 @@ pub(super) fn add(
 /// Computes an element of `scale · A x`: of row `CUBE_POS / rank` and rank `CUBE_POS % rank`. A
 /// rank that the row's expert lacks becomes zero.
 #[cube(launch_unchecked)]
-fn shrink_kernel(
+fn expert_shrink_kernel(
     x: &[f32],
     tokens: &[u32],
     plan: &[u32],
@@ -251,7 +251,7 @@ fn shrink_kernel(
 
 /// Adds an element of `B low` to y.
 #[cube(launch_unchecked)]
-fn expand_kernel(
+fn expert_expand_kernel(
     low: &[f32],
     tokens: &[u32],
     plan: &[u32],

@@ -2,7 +2,8 @@
 //! routing. So a recorded step can contain them, unless some of its rows have adapters of experts.
 //!
 //! [`plan`] sorts the choices by expert, on the device. One launch multiplies all rows with their
-//! experts' matrices, and one sums the results of each token.
+//! experts' matrices, and one sums the results of each token. With few rows and SwiGLU, the product
+//! of gate and up applies the gate too.
 
 mod activation;
 mod gather;
@@ -15,9 +16,9 @@ use burn_cubecl::tensor::CubeTensor;
 use super::{ExpertActivation, ExpertLora, ExpertSegment, ExpertWeights, Experts, WHAT};
 use crate::activation::cube::{activate, gated};
 use crate::cube::Rows;
-use crate::linear::cube::{CubeStack, grouped};
+use crate::linear::cube::{CubeStack, grouped, grouped_swiglu, takes_swiglu};
 use crate::router::cube::experts_max;
-use crate::{KernelError, Routing};
+use crate::{Activation, KernelError, Routing};
 use activation::clamped_swiglu;
 use gather::gathered;
 pub(crate) use lora::CubeLora;
@@ -78,26 +79,40 @@ pub(crate) fn experts_with_lora(
     }
     let plan = Plan::sort(x.client(), routing);
     let adapters = Adapters::of(&x, segments);
-    let products = x.sibling(plan.rows(), gate_up.outputs());
-    if experts.scale_input || gate_up.input_order().is_some() {
-        let x = gathered(&x, &plan, true, gate_up.input_order(), experts.scale_input);
-        grouped(&x, None, gate_up, &plan.items(), &products);
+    let items = plan.items();
+    let order = gate_up.input_order();
+    let ordered = (experts.scale_input || order.is_some())
+        .then(|| gathered(&x, &plan, true, order, experts.scale_input));
+    let (rows, sources) = match &ordered {
+        Some(rows) => (rows, None),
+        None => (&x, Some(plan.tokens())),
+    };
+    let is_silu = matches!(experts.activation, ExpertActivation::Gated(Activation::Silu));
+    // Adapters change the products before the gate.
+    let activated = if is_silu && adapters.0.is_empty() && takes_swiglu(gate_up, &items) {
+        let activated = x.sibling(plan.rows(), gate_up.outputs() / 2);
+        grouped_swiglu(rows, sources, gate_up, &items, &activated);
+        activated
     } else {
-        grouped(&x, Some(plan.tokens()), gate_up, &plan.items(), &products);
-    }
-    let input = if experts.scale_input { InputOf::ScaledToken } else { InputOf::Token };
-    adapters.add(0, &products, &x, input, &plan);
-    let activated = Rows::new(match experts.activation {
-        ExpertActivation::Gated(activation) => gated(products, activation),
-        ExpertActivation::Plain(activation) => activate(products, activation),
-        ExpertActivation::ClampedSwiGlu { alpha, limit } => clamped_swiglu(products, alpha, limit),
-    });
+        let products = x.sibling(plan.rows(), gate_up.outputs());
+        grouped(rows, sources, gate_up, &items, &products);
+        let input = if experts.scale_input { InputOf::ScaledToken } else { InputOf::Token };
+        adapters.add(0, &products, &x, input, &plan);
+        match experts.activation {
+            ExpertActivation::Gated(activation) => gated(products, activation),
+            ExpertActivation::Plain(activation) => activate(products, activation),
+            ExpertActivation::ClampedSwiGlu { alpha, limit } => {
+                clamped_swiglu(products, alpha, limit)
+            }
+        }
+    };
+    let activated = Rows::new(activated);
     let results = x.sibling(plan.rows(), down.outputs());
     match down.input_order() {
-        None => grouped(&activated, None, down, &plan.items(), &results),
+        None => grouped(&activated, None, down, &items, &results),
         order => {
             let ordered = gathered(&activated, &plan, false, order, false);
-            grouped(&ordered, None, down, &plan.items(), &results);
+            grouped(&ordered, None, down, &items, &results);
         }
     }
     adapters.add(1, &results, &activated, InputOf::Row, &plan);

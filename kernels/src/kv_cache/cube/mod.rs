@@ -23,7 +23,7 @@ use crate::paged_attention::cube::takes_heads;
 pub(crate) use pages::{KvForm, Pages, PagesLaunch};
 #[cfg(test)]
 pub(crate) use stored::Stored;
-pub(crate) use write::{cache_keys, coded, reshape_and_cache};
+pub(crate) use write::{cache_keys, coded, reshape_and_cache, write_rows};
 
 const WHAT: &str = "KV cache";
 

@@ -33,7 +33,7 @@ pub(crate) fn reshape_and_cache(
     let (of_keys, of_values) = (num_kv_heads * head_dim, num_kv_heads * value_head_dim);
     assert_eq!([k.rows, k.cols], [tokens, of_keys], "reshape_and_cache: shape of k");
     assert_eq!([v.rows, v.cols], [tokens, of_values], "reshape_and_cache: shape of v");
-    write(&k, Some(&v), kv, layer.group(), slot_mapping)
+    write_rows(&k, Some(&v), kv, layer.group(), slot_mapping)
 }
 
 /// Writes k, whose first elements are the values, to its slots. Returns the number of tokens.
@@ -44,10 +44,17 @@ pub(crate) fn cache_keys(k: CubeTensor, layer: &mut KvLayer, slot_mapping: &[u32
     let k = Rows::new(k);
     let shape = [slot_mapping.len(), num_kv_heads * head_dim];
     assert_eq!([k.rows, k.cols], shape, "cache_keys: shape of k");
-    write(&k, None, kv, layer.group(), slot_mapping)
+    write_rows(&k, None, kv, layer.group(), slot_mapping)
 }
 
-fn write(k: &Rows, v: Option<&Rows>, kv: &CubeKv, group: usize, slot_mapping: &[u32]) -> usize {
+/// Writes rows of a layer in a group of layers. Returns the number of tokens.
+pub(crate) fn write_rows(
+    k: &Rows,
+    v: Option<&Rows>,
+    kv: &CubeKv,
+    group: usize,
+    slot_mapping: &[u32],
+) -> usize {
     kv.shape.check_slots(slot_mapping);
     let (form, tokens) = (kv.form(), slot_mapping.len());
     let of_values = if v.is_some() { form.value_chunks() } else { 0 };

@@ -14,7 +14,7 @@ use super::product::{ProductLayout, TileRows, layout, source_of};
 use super::skinny::{TILE_MAX, multiply_few, tile_max};
 use super::stack::CubeStack;
 use super::tiled::multiply_tile;
-use super::{SKINNY_ROWS_MAX, tiled};
+use super::{PANEL, SKINNY_ROWS_MAX, tiled};
 use crate::cube::{CUBES_MAX, Rows, Vec4, Words, buffer, words_buffer};
 
 /// Number of words of an item: matrix, first row, number of rows.
@@ -64,10 +64,42 @@ pub(crate) fn grouped(
     items: &Items<'_>,
     y: &CubeTensor,
 ) {
+    launch(x, sources, stack, items, y, 1);
+}
+
+/// Returns whether [`grouped_swiglu`] takes these matrices and items. Gate and up of one result
+/// must lie at the same place in two panels, and neither may have a bias.
+pub(crate) fn takes_swiglu(stack: &CubeStack, items: &Items<'_>) -> bool {
+    let is_of_panels = stack.weight.outputs.is_multiple_of(2 * PANEL);
+    items.kind == TileKind::Skinny && is_of_panels && stack.biases.is_none()
+}
+
+/// Computes `silu(gate) · up` for `[gate, up] = x Wᵀ`, and else does the same as [`grouped`]. The
+/// bytes are those of the two operations one after the other.
+pub(crate) fn grouped_swiglu(
+    x: &Rows,
+    sources: Option<&Handle>,
+    stack: &CubeStack,
+    items: &Items<'_>,
+    y: &CubeTensor,
+) {
+    assert!(takes_swiglu(stack, items), "grouped_swiglu: form of the matrices or items");
+    launch(x, sources, stack, items, y, 2);
+}
+
+/// Launches the products. A result has `of_result` panels, of which the first gates the second.
+fn launch(
+    x: &Rows,
+    sources: Option<&Handle>,
+    stack: &CubeStack,
+    items: &Items<'_>,
+    y: &CubeTensor,
+    of_result: usize,
+) {
     let CubeStack { weight, biases } = stack;
     assert_eq!(x.cols, weight.inputs, "grouped: width of x [{}, {}]", x.rows, x.cols);
-    let panels = weight.panels();
-    let cut = Cut::new(weight, items.count * panels, 1);
+    let panels = weight.panels() / of_result;
+    let cut = Cut::new(weight, items.count * panels, of_result);
     let (units, columns) = match items.kind {
         TileKind::Skinny => (cut.units(), panels * cut.cubes_of_panel(weight.format)),
         TileKind::Tiled => (tiled::UNITS, panels),

@@ -121,7 +121,7 @@ fn stacked(client: &Client, parts: &[&Handle], what: &'static str) -> Result<Han
         let vectors = end - start;
         // SAFETY: a unit beyond the vectors does nothing, and all parts have room one by one.
         unsafe {
-            copy_kernel::launch_unchecked(
+            stack_kernel::launch_unchecked(
                 client,
                 cubes(vectors.div_ceil(UNITS)),
                 CubeDim::new_1d(UNITS as u32),
@@ -175,7 +175,7 @@ impl Places {
 }
 
 #[cube(launch_unchecked)]
-fn copy_kernel<N: Size>(
+fn stack_kernel<N: Size>(
     from: &[Vector<u32, N>],
     to: &mut [Vector<u32, N>],
     first: usize,

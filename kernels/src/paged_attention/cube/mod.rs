@@ -7,8 +7,8 @@
 //! their sums. Both do the same arithmetic in the same order, so the bytes are the same. In both a
 //! head's sink joins after the last span.
 //!
-//! Long chunks use tensor cores instead, where the device has them and they are asked for
-//! ([`dense`]).
+//! Long chunks use tensor cores instead, where the device has them, they are asked for, and a trial
+//! computed right ([`dense`]).
 
 mod dense;
 mod gather;
@@ -70,7 +70,10 @@ pub(super) fn attention(
         let of = PlanOf::new(kv, params, layer.group(), shared_bytes, cubes_enough);
         // The dense kernel knows no mask but the causal one.
         let is_causal = meta.visible_ends.is_empty();
-        let routine = routine.or_else(|| Routine::of(q.client(), kv, params)).filter(|_| is_causal);
+        let routine = match is_causal {
+            true => routine.or_else(|| Routine::of(&q, kv, meta, params)),
+            false => None,
+        };
         let left = routine.map(|routine| dense::launch(&q, kv, meta, params, &o, routine));
         let plan = of.plan(meta, left.as_deref(), is_recording());
         if plan.form.items > 0 {

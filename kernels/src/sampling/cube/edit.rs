@@ -72,7 +72,7 @@ pub(super) fn edited(logits: &Rows, plan: &Plan) -> Option<CubeTensor> {
     // SAFETY: a unit beyond the elements or the edits does nothing. An edit's place is one of the
     // logits', and masks have a bit for each token.
     unsafe {
-        copy_kernel::launch_unchecked(
+        copy_logits_kernel::launch_unchecked(
             client,
             cubes(elements.div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
@@ -99,7 +99,7 @@ pub(super) fn edited(logits: &Rows, plan: &Plan) -> Option<CubeTensor> {
 }
 
 #[cube(launch_unchecked)]
-fn copy_kernel(
+fn copy_logits_kernel(
     logits: &[f32],
     masks: &[u32],
     allowed: &[u32],

@@ -1,5 +1,7 @@
 //! Matrices of neighbouring 16-bit numbers, as cubek's routines read and write them.
 
+use std::ops::Range;
+
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -65,8 +67,21 @@ pub(super) fn of_panels(weight: &CubeWeight) -> Matrices {
 
 /// Returns the rows, rounded.
 pub(super) fn of_rows(x: &Rows, half: HalfFormat) -> Matrices {
-    let halves = Matrices::empty(x.client(), x.rows, x.cols, x.cols);
-    let elements = x.rows * x.vectors();
+    let handle = rounded(x, 0..x.rows, half.words());
+    Matrices { handle, shape: [1, x.rows, x.cols], strides: [x.rows * x.cols, x.cols, 1] }
+}
+
+/// Returns some rows, rounded to a format of 16 bits, one behind the other. Their width is a
+/// multiple of four.
+pub(crate) fn rounded(x: &Rows, rows: Range<usize>, format: WordFormat) -> Handle {
+    assert!(
+        rows.end <= x.rows && x.lanes == 4,
+        "rounded: rows {rows:?} of {} x {}",
+        x.rows,
+        x.cols
+    );
+    let handle = x.client().empty(rows.len() * x.cols * size_of::<u16>());
+    let elements = rows.len() * x.vectors();
     // SAFETY: a unit beyond the elements does nothing; rows and strides are those of the buffers.
     unsafe {
         of_rows_kernel::launch_unchecked(
@@ -74,14 +89,15 @@ pub(super) fn of_rows(x: &Rows, half: HalfFormat) -> Matrices {
             cubes(elements.div_ceil(UNITS)),
             CubeDim::new_1d(UNITS as u32),
             x.arg(),
-            words_buffer(&halves.handle),
+            words_buffer(&handle),
             elements,
+            rows.start,
             x.vectors(),
             x.stride(),
-            half.words(),
+            format,
         );
     }
-    halves
+    handle
 }
 
 #[cube(launch_unchecked)]
@@ -89,6 +105,7 @@ fn of_rows_kernel(
     x: &[Vec4],
     y: &mut [FourHalves],
     elements: usize,
+    first: usize,
     vectors: usize,
     stride: usize,
     #[comptime] format: WordFormat,
@@ -97,7 +114,8 @@ fn of_rows_kernel(
     if element >= elements {
         terminate!();
     }
-    y[element] = halves(x[element / vectors * stride + element % vectors], format);
+    let row = first + element / vectors;
+    y[element] = halves(x[row * stride + element % vectors], format);
 }
 
 /// Returns the bytes of the matrix that [`of_weight`] makes.

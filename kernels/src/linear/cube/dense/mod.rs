@@ -22,6 +22,7 @@ use crate::TensorCores;
 use crate::cube::{Rows, WordFormat, weight_copies};
 pub(crate) use choice::{adopt_tuned_products, tuned_products};
 use layout::Matrices;
+pub(crate) use layout::rounded;
 use routine::Routine;
 
 /// Most rows for which it may be faster to read panels as they lie. With narrow matrices, rows are
