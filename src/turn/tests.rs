@@ -92,23 +92,37 @@ fn call(turn: &Turn) -> Option<(&str, Value)> {
 }
 
 /// vLLM's further names of formats of calls, with the names in [`CALLS`].
-const NAMES_OF_CALLS: [(&str, &str); 5] = [
+const NAMES_OF_CALLS: [(&str, &str); 12] = [
     ("llama4_json", "llama3_json"),
     ("llama4_pythonic", "pythonic"),
     ("glm47", "glm45"),
     ("granite4", "hermes"),
     ("mimo", "qwen3_coder"),
+    ("step3p5", "qwen3_coder"),
+    ("step5", "qwen3_coder"),
+    ("qwen3_json", "hermes"),
+    ("ernie45", "hermes"),
+    ("ling3", "glm45"),
+    ("hunyuan_a13b", "jamba"),
+    ("cohere_command4", "cohere_command3"),
 ];
 
+/// Reads thoughts as content, so it has no row in [`THOUGHTS`].
+const APPENDS_THOUGHTS: &str = "minimax_m2_append_think";
+
 /// vLLM's further names of formats of thoughts, with the names in [`THOUGHTS`].
-const NAMES_OF_THOUGHTS: [(&str, &str); 7] = [
+const NAMES_OF_THOUGHTS: [(&str, &str); 11] = [
     ("holo2", "deepseek_r1"),
     ("minimax_m2", "deepseek_r1"),
     ("nemotron_v3", "deepseek_r1"),
     ("olmo3", "deepseek_r1"),
     ("step3", "deepseek_r1"),
+    ("step3p5", "deepseek_r1"),
+    ("step5", "deepseek_r1"),
     ("glm47", "glm45"),
     ("mimo", "qwen3"),
+    ("ling3", "qwen3"),
+    ("cohere_command4", "cohere_command3"),
 ];
 
 #[test]
@@ -118,7 +132,8 @@ fn every_parser_is_here() {
     let names: Vec<&str> = CALLS.iter().chain(&NAMES_OF_CALLS).map(first).collect();
     assert_eq!(registry.tool_parser_names().collect::<Vec<_>>(), names);
     let names: Vec<&str> = THOUGHTS.iter().chain(&NAMES_OF_THOUGHTS).map(first).collect();
-    assert_eq!(registry.reasoning_parser_names().collect::<Vec<_>>(), names);
+    let others = registry.reasoning_parser_names().filter(|name| *name != APPENDS_THOUGHTS);
+    assert_eq!(others.collect::<Vec<_>>(), names);
 }
 
 #[test]
