@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -187,6 +188,24 @@ fn thoughts_of_every_format_come_through_however_they_are_cut() {
         let places: Vec<usize> = (1..text.len()).collect();
         assert_eq!(streamed(&style, "", text, &places), turn, "{name} cut everywhere");
     }
+}
+
+#[test]
+fn readings_are_noted_where_the_model_may_call() {
+    let noted = |choice: ToolChoice, text: &str, cuts: &[usize]| {
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&noted);
+        let note = Arc::new(move |has_call: bool| seen.lock().push(has_call));
+        streamed(&test_style("hermes", "none", choice).noted_by(note), "", text, cuts);
+        let noted = noted.lock();
+        noted.clone()
+    };
+    let (_, call) = CALLS[0];
+    assert_eq!(noted(ToolChoice::Auto, "Hello.", &[]), [false]);
+    assert_eq!(noted(ToolChoice::Auto, call, &[]), [true]);
+    assert_eq!(noted(ToolChoice::Auto, call, &[4, call.len()]), [false, true, false]);
+    assert_eq!(noted(ToolChoice::None, call, &[]), [false; 0]);
+    assert_eq!(noted(ToolChoice::Required, "[]", &[]), [false; 0]);
 }
 
 #[test]
