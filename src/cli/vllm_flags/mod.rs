@@ -6,9 +6,11 @@ mod objects;
 mod table;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::{ffi::OsString, iter::Peekable, slice};
 
+pub(super) use self::variables::notes as notes_of_variables;
 use self::{
     objects::Objects,
     table::{
@@ -18,12 +20,6 @@ use self::{
 };
 use super::CliError;
 use crate::config::{Setting, Written};
-
-/// vLLM's variable with the key of a server.
-pub(super) const KEY_VARIABLE: &str = "VLLM_API_KEY";
-/// A server that ignored it without a word would be open.
-pub(super) const KEY_NOTE: &str =
-    "VLLM_API_KEY changes nothing here: PLAYHOUSE_API_KEY or --api-key sets a key";
 
 /// Other users of a machine see the arguments of a process.
 const CHAT_KEY: &str = "--api-key: chat takes the key of a server from OPENAI_API_KEY";

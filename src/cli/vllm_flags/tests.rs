@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory;
 
-use super::{table::FLAGS, *};
+use super::{table::FLAGS, variables::VARIABLES, *};
 
 fn sorted(line: &str) -> Result<(String, usize), String> {
     let (kept, notes) = sort(line.split(' ').map(OsString::from)).map_err(|e| e.to_string())?;
@@ -174,6 +174,9 @@ fn no_flag_of_this_program_is_among_them() {
         | Only(_, text)
         | Off(text)
         | Instead(text)) = *meaning;
+        check_named(name, text, &own);
+    }
+    for (name, text) in VARIABLES {
         check_named(name, text, &own);
     }
 }
