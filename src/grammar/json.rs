@@ -50,7 +50,7 @@ pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
 }
 
 /// Returns the schema in the form that llguidance compiles, with its rules for white space. Adds it
-/// to `size`.
+/// to `size`. With `closes`, it is closed if its parts can be read alone.
 ///
 /// # Errors
 /// [`GrammarError::Invalid`] when it is no schema, [`GrammarError::TooLarge`] when it would take
@@ -58,6 +58,7 @@ pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
 pub(super) fn prepared(
     schema: Value,
     output: &StructuredOutput,
+    closes: bool,
     size: &mut Size,
 ) -> Result<Value, GrammarError> {
     let mut schema = match schema {
@@ -69,10 +70,11 @@ pub(super) fn prepared(
             return Err(refused(format!("a JSON schema must be an object, got {got}")));
         }
     };
+    let closes = output.disable_additional_properties || closes && !adds_properties(&schema);
     let (mut is_named_by_place, mut refers_to_patterns) = (false, false);
     for_each_schema(&mut schema, &mut |subschema| {
         leave_out_leap_seconds(subschema);
-        if output.disable_additional_properties {
+        if closes {
             close(subschema);
         }
         let reference = subschema.get("$ref").and_then(Value::as_str);
@@ -97,6 +99,26 @@ pub(super) fn prepared(
     // This also replaces the client's own value, which could undo the bound.
     schema["x-guidance"] = options;
     Ok(schema)
+}
+
+/// Returns whether parts of `schema` add properties to those of other parts. If each part forbade
+/// all others, no object would match.
+fn adds_properties(schema: &Value) -> bool {
+    match schema {
+        Value::Array(parts) => parts.iter().any(adds_properties),
+        Value::Object(schema) => {
+            let has = |key: &&str| schema.contains_key(*key);
+            let is_object = ["properties", "patternProperties"].iter().any(has);
+            let adds = ["if", "not", "dependentSchemas", "unevaluatedProperties"];
+            let beside = ["allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"];
+            let parts = schema.get("allOf").and_then(Value::as_array);
+            adds.iter().any(has)
+                || is_object && beside.iter().any(has)
+                || parts.is_some_and(|parts| parts.len() > 1)
+                || schema.values().any(adds_properties)
+        }
+        _ => false,
+    }
 }
 
 /// Forbids properties that the schema does not name.

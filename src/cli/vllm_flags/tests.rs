@@ -107,6 +107,8 @@ fn fields_of_objects_become_an_object() {
     let own = "--disable-any-whitespace=false";
     check(&format!("--structured-outputs-config {json}"), own, 1);
     check("--structured-outputs-config.backend auto", "", 1);
+    let closed = "--structured-outputs-config.disable_additional_properties true";
+    check(closed, "--disable-additional-properties=true", 0);
     let refused = sorted("playhouse serve m --structured-outputs-config.disable_fallback true");
     assert!(refused.unwrap_err().contains("disable_fallback"));
     assert!(sorted("playhouse serve m --hf-overrides.a 1 --hf-overrides.a.b 2").is_err());
