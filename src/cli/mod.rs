@@ -84,7 +84,7 @@ Exit codes:
 
 /// Run and serve language models.
 #[derive(Debug, Parser)]
-#[command(name = "playhouse", version, long_version = version::long(), after_help = EXAMPLES, propagate_version = true)]
+#[command(name = "playhouse", version, long_version = version::long(), after_help = EXAMPLES, propagate_version = true, args_override_self = true)]
 struct Cli {
     /// TOML file with settings; environment and flags override it [env: PLAYHOUSE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]

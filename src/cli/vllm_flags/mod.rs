@@ -2,11 +2,13 @@
 //! accepted with a note, so that a command line for vLLM works. Others ask for something that is
 //! done in another way here, and the error says how.
 
+mod file;
 mod objects;
 mod table;
 #[cfg(test)]
 mod tests;
 mod variables;
+mod yaml;
 
 use std::{ffi::OsString, iter::Peekable, slice};
 
@@ -129,11 +131,13 @@ struct Sorted {
 /// for each of those.
 ///
 /// # Errors
-/// A flag whose effect is reached in another way.
+/// A flag whose effect is reached in another way, and a file of vLLM that is not understood.
 pub(super) fn sort(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<(Vec<OsString>, Vec<String>), CliError> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let is_serve = arguments.get(1).is_some_and(|command| command == "serve");
+    let arguments = file::with_file(arguments, is_serve)?;
     // After `--`, arguments are no flags of this command.
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let (own, others) = arguments.split_at(end);
@@ -273,7 +277,6 @@ impl Sorted {
             "max-model-len",
             "max-logprobs",
             "hf-token",
-            "config",
         ];
         if !spelled.contains(&&*flag.name) {
             self.kept.push(flag.argument().into());
@@ -300,12 +303,6 @@ impl Sorted {
                 return Err(CliError::Usage(format!(
                     "--max-model-len {value}: give a number of tokens, or leave the flag out for \
                      the model's own limit"
-                )));
-            }
-            ("config", file) if file.ends_with(".yaml") || file.ends_with(".yml") => {
-                return Err(CliError::Usage(format!(
-                    "--config {value} is a file for vLLM: settings are in TOML here, and \
-                     `playhouse config` with the same flags prints them"
                 )));
             }
             _ => None,

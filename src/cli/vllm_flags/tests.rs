@@ -134,6 +134,25 @@ fn fields_replace_a_whole_object_and_a_later_object_an_earlier_one() {
 }
 
 #[test]
+fn a_file_of_vllm_has_flags_behind_those_of_the_command_line() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("vllm.yaml");
+    let text = "model: other\nport: 1\nserved_model_name: [a, b]\nenable-prefix-caching: false\n\
+                trust-remote-code: true\nspeculative-config:\n  method: ngram\n";
+    std::fs::write(&file, text).unwrap();
+    let file = file.display();
+    let own = "--served-model-name=a --served-model-name=b --no-enable-prefix-caching \
+               --speculative-config={\"method\":\"ngram\"}";
+    check(&format!("--port 2 --config {file}"), &format!("--port 2 {own}"), 1);
+    let alone = format!("playhouse serve --model=other --port=1 {own}");
+    assert_eq!(sorted(&format!("playhouse serve --config={file}")), Ok((alone, 1)));
+    let twice = sorted(&format!("playhouse serve m --config {file} --config {file}"));
+    assert!(twice.unwrap_err().contains("only one file"));
+    let toml = "playhouse serve m --config=playhouse.toml";
+    assert_eq!(sorted(toml), Ok((toml.to_owned(), 0)));
+}
+
+#[test]
 fn other_flags_say_what_to_use() {
     let error = sorted("serve m --cpu-offload-gb 9").unwrap_err();
     assert!(error.contains("--quantization"), "{error}");
@@ -145,7 +164,7 @@ fn other_flags_say_what_to_use() {
         ("--rope-scaling {}", "--hf-overrides"),
         ("--speculative-model x", "--speculative-config"),
         ("--max-model-len -1", "--max-model-len -1"),
-        ("--config vllm.yaml", "TOML"),
+        ("--config vllm.yaml", "--config vllm.yaml: No such file"),
         ("-ep", "--device"),
     ] {
         let error = sorted(&format!("playhouse serve m {line}")).unwrap_err();
