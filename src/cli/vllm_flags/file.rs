@@ -1,6 +1,10 @@
 //! `--config FILE.yaml` of vLLM: the flags of the file take the place of this one.
 
-use std::{collections::BTreeSet, ffi::OsString, path::Path};
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    path::Path,
+};
 
 use serde_json::Value as Json;
 
@@ -41,7 +45,7 @@ pub(super) fn with_file(
     Ok(arguments)
 }
 
-fn is_flag(word: &OsString) -> bool {
+fn is_flag(word: &OsStr) -> bool {
     word.to_string_lossy().starts_with('-')
 }
 
