@@ -113,12 +113,24 @@ fn adds_properties(schema: &Value) -> bool {
             let beside = ["allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"];
             let parts = schema.get("allOf").and_then(Value::as_array);
             adds.iter().any(has)
-                || is_object && beside.iter().any(has)
+                || is_object && (beside.iter().any(has) || requires_more(schema))
                 || parts.is_some_and(|parts| parts.len() > 1)
                 || schema.values().any(adds_properties)
         }
         _ => false,
     }
+}
+
+/// Returns whether objects need properties that `schema` does not name.
+fn requires_more(schema: &Map<String, Value>) -> bool {
+    let named = schema.get("properties").and_then(Value::as_object);
+    let has = |name: &Value| {
+        name.as_str().is_some_and(|name| named.is_some_and(|named| named.contains_key(name)))
+    };
+    let num_named = named.map_or(0, Map::len) as u64;
+    let required = schema.get("required").and_then(Value::as_array);
+    required.is_some_and(|names| !names.iter().all(has))
+        || schema.get("minProperties").and_then(Value::as_u64).is_some_and(|min| min > num_named)
 }
 
 /// Forbids properties that the schema does not name.
