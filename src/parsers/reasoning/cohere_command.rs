@@ -4,7 +4,7 @@
 use super::{
     framed::{Frame, FramedReasoning},
     parser::{ReasoningParser, ReasoningStart},
-    tagged::{Place, TaggedFormat, TaggedReasoning},
+    tagged::{Place, TaggedFormat},
 };
 
 const FORMAT: TaggedFormat = TaggedFormat {
@@ -23,5 +23,5 @@ const FRAME: Frame = Frame {
 };
 
 pub(in super::super) fn cohere_command(start: &ReasoningStart<'_>) -> impl ReasoningParser + use<> {
-    FramedReasoning::new(&FRAME, TaggedReasoning::new(&FORMAT, start))
+    FramedReasoning::new(&FRAME, &FORMAT, start)
 }

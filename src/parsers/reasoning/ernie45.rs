@@ -4,7 +4,7 @@
 use super::{
     framed::{Frame, FramedReasoning},
     parser::{ReasoningParser, ReasoningStart},
-    tagged::{Place, TaggedFormat, TaggedReasoning},
+    tagged::{Place, TaggedFormat},
 };
 
 const FORMAT: TaggedFormat = TaggedFormat {
@@ -20,5 +20,5 @@ const FORMAT: TaggedFormat = TaggedFormat {
 const FRAME: Frame = Frame { opens: &["<response>"], closes: &["</response>", "\n</response>"] };
 
 pub(in super::super) fn ernie45(start: &ReasoningStart<'_>) -> impl ReasoningParser + use<> {
-    FramedReasoning::new(&FRAME, TaggedReasoning::new(&FORMAT, start))
+    FramedReasoning::new(&FRAME, &FORMAT, start)
 }

@@ -3,8 +3,8 @@
 
 use super::{
     super::{event::ReasoningEvent, scan::MarkerFinder},
-    parser::{ReasoningMarkers, ReasoningParser},
-    tagged::TaggedReasoning,
+    parser::{ReasoningMarkers, ReasoningParser, ReasoningStart},
+    tagged::{TaggedFormat, TaggedReasoning},
 };
 
 /// The tags around an answer.
@@ -39,9 +39,18 @@ enum State {
 }
 
 impl FramedReasoning {
-    pub(super) fn new(frame: &'static Frame, thoughts: TaggedReasoning) -> Self {
-        let (state, finder) = (State::Before(String::new()), MarkerFinder::new(frame.closes));
-        Self { thoughts, frame, state, finder }
+    /// Returns a reader of thoughts in `format`, and of an answer in `frame`. The prompt may have
+    /// opened the answer.
+    pub(super) fn new(
+        frame: &'static Frame,
+        format: &'static TaggedFormat,
+        start: &ReasoningStart<'_>,
+    ) -> Self {
+        let prompt = start.prompt.map(str::trim_end).unwrap_or_default();
+        let is_open = frame.opens.iter().any(|open| prompt.ends_with(open));
+        let state = if is_open { State::Opened } else { State::Before(String::new()) };
+        let thoughts = TaggedReasoning::new(format, start);
+        Self { thoughts, frame, state, finder: MarkerFinder::new(frame.closes) }
     }
 
     /// Passes on the events of the thoughts, and the answer without its frame.

@@ -3,7 +3,7 @@
 use super::{
     framed::{Frame, FramedReasoning},
     parser::{ReasoningParser, ReasoningStart},
-    tagged::{Place, TaggedFormat, TaggedReasoning},
+    tagged::{Place, TaggedFormat},
 };
 
 const FORMAT: TaggedFormat = TaggedFormat {
@@ -19,5 +19,5 @@ const FORMAT: TaggedFormat = TaggedFormat {
 const FRAME: Frame = Frame { opens: &["<answer>"], closes: &["</answer>", "\n</answer>"] };
 
 pub(in super::super) fn hunyuan_a13b(start: &ReasoningStart<'_>) -> impl ReasoningParser + use<> {
-    FramedReasoning::new(&FRAME, TaggedReasoning::new(&FORMAT, start))
+    FramedReasoning::new(&FRAME, &FORMAT, start)
 }

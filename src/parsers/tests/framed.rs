@@ -66,6 +66,8 @@ fn cohere_command() {
         let closed = "<|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>";
         let answers = [("<|START_RESPONSE|>It is.<|END_RESPONSE|>", "", "It is.")];
         check(name, &prompted(closed), &answers);
+        let opened = [("It is.<|END_RESPONSE|>", "", "It is.")];
+        check(name, &prompted("<|CHATBOT_TOKEN|><|START_RESPONSE|>"), &opened);
     }
 }
 
