@@ -40,11 +40,12 @@ const FIELDS: [(&str, &str, &str); 3] = [
     ("spec-tokens", "speculative-config", "num_speculative_tokens"),
 ];
 /// Ways of vLLM to read files that this program reads in one way.
-const READ: [&str; 8] = [
+const READ: [&str; 9] = [
     "hf",
     "safetensors",
     "gguf",
     "mistral",
+    "bitsandbytes",
     "fastsafetensors",
     "instanttensor",
     "runai_streamer",
@@ -53,6 +54,10 @@ const READ: [&str; 8] = [
 /// Quantizations that a checkpoint brings. Its files name them.
 const OF_CHECKPOINTS: [&str; 7] =
     ["awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "gguf", "mxfp4"];
+
+/// Quantizations that vLLM reads from a checkpoint, or makes at load where there are none.
+const AT_LOAD_TOO: [&str; 7] =
+    ["fp8", "bitsandbytes", "modelopt", "modelopt_fp4", "quark", "torchao", "experts_int8"];
 
 type Words<'a> = Peekable<slice::Iter<'a, OsString>>;
 
@@ -296,6 +301,12 @@ impl Sorted {
         let spelling = match (name, value.as_str()) {
             ("load-format", format) if READ.contains(&format) => Some("auto"),
             ("quantization", method) if OF_CHECKPOINTS.contains(&method) => Some("none"),
+            ("quantization", method) if AT_LOAD_TOO.contains(&method) => {
+                return Err(CliError::Usage(format!(
+                    "--quantization {value}: a checkpoint that is quantized needs no flag, and \
+                     --quantization int8 or int4 quantizes others at load"
+                )));
+            }
             ("log-level", "CRITICAL") => Some("error"),
             ("log-level", "WARNING") => Some("warn"),
             ("log-level", "NOTSET") => Some("trace"),

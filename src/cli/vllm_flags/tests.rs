@@ -164,6 +164,8 @@ fn other_flags_say_what_to_use() {
         ("--rope-scaling {}", "--hf-overrides"),
         ("--speculative-model x", "--speculative-config"),
         ("--max-model-len -1", "--max-model-len -1"),
+        ("--quantization fp8", "a checkpoint that is quantized needs no flag"),
+        ("-q bitsandbytes", "--quantization int8 or int4 quantizes others at load"),
         ("--config vllm.yaml", "--config vllm.yaml: No such file"),
         ("-ep", "--device"),
     ] {
