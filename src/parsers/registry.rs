@@ -178,6 +178,7 @@ impl Registry {
         self.register_tool_parser("ling3", |tools| Box::new(tools::glm45(tools)));
         self.register_tool_parser("hunyuan_a13b", |_| Box::new(tools::jamba()));
         self.register_tool_parser("cohere_command4", |_| Box::new(tools::cohere_command()));
+        self.register_tool_parser("xlam", |_| Box::new(tools::json()));
         self
     }
 
@@ -206,6 +207,8 @@ impl Registry {
         for name in ["holo2", "minimax_m2", "nemotron_v3", "olmo3", "step3", "step3p5", "step5"] {
             self.register_reasoning_parser(name, |start| Box::new(deepseek_r1(start)));
         }
+        let of_granite = "granite_thinking_parser";
+        self.register_reasoning_parser(of_granite, |start| Box::new(deepseek_r1(start)));
         self.register_reasoning_parser("glm47", |start| Box::new(glm45(start)));
         for name in ["mimo", "ling3"] {
             self.register_reasoning_parser(name, |start| Box::new(qwen3(start)));
@@ -257,7 +260,8 @@ mod tests {
             "unknown reasoning parser 'r2': it must be one of deepseek_r1, qwen3, mistral, \
              granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss, ernie45, \
              hunyuan_a13b, cohere_command3, minimax_m2_append_think, holo2, minimax_m2, \
-             nemotron_v3, olmo3, step3, step3p5, step5, glm47, mimo, ling3, cohere_command4"
+             nemotron_v3, olmo3, step3, step3p5, step5, granite_thinking_parser, glm47, mimo, \
+             ling3, cohere_command4"
         );
         let error = Registry::empty().tool_parser("hermes").err().unwrap();
         assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));
