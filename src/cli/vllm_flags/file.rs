@@ -1,4 +1,5 @@
-//! `--config FILE.yaml` of vLLM: the flags of the file take the place of this one.
+//! `--config FILE.yaml` of vLLM: a file with flags. It is read as YAML 1.2. The words `yes`, `no`,
+//! `on` and `off` are switches, as in YAML 1.1, which vLLM reads.
 
 use std::{
     collections::BTreeSet,
@@ -6,15 +7,16 @@ use std::{
     path::Path,
 };
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 
-use super::{CliError, Flag, yaml};
+use super::{CliError, Flag};
 
-/// Returns the arguments with the flags of a YAML file in the place of its flag. As in vLLM, flags
-/// of the command line go before those of the file.
+/// Returns the arguments with the flags of a YAML file in place of its flag. They stand before the
+/// other flags, whose values count, as in vLLM. Those of a list are left out if the command line
+/// has some.
 ///
 /// # Errors
-/// A file that cannot be read or is not understood, and more than one.
+/// A file that cannot be read or is no YAML with keys, and more than one file.
 pub(super) fn with_file(
     mut arguments: Vec<OsString>,
     is_serve: bool,
@@ -26,7 +28,7 @@ pub(super) fn with_file(
         return Err(failed("only one file may be given".to_owned()));
     }
     let text = crate::files::read_to_string(Path::new(&file));
-    let keys = yaml::parse(&text.map_err(|error| failed(error.to_string()))?).map_err(&failed)?;
+    let keys = keys(&text.map_err(|error| failed(error.to_string()))?).map_err(&failed)?;
     let given: BTreeSet<String> = arguments
         .iter()
         .filter_map(|word| Flag::parse(word.to_str()?, is_serve))
@@ -41,8 +43,19 @@ pub(super) fn with_file(
             flags.extend(words(&name, value).into_iter().map(OsString::from));
         }
     }
-    drop(arguments.splice(at..at, flags));
+    let place = at.min(if is_model { 3 } else { 2 });
+    drop(arguments.splice(place..place, flags));
     Ok(arguments)
+}
+
+/// Returns the keys of a file with their values.
+///
+/// # Errors
+/// The fault and its place. The text of the file is not shown, because it may have keys of the API.
+fn keys(text: &str) -> Result<Map<String, Json>, String> {
+    let keys: Option<Map<String, Json>> =
+        serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
+    Ok(keys.unwrap_or_default())
 }
 
 fn is_flag(word: &OsStr) -> bool {
@@ -52,8 +65,8 @@ fn is_flag(word: &OsStr) -> bool {
 /// Returns the place of the flag with such a file, its number of words, and the file.
 fn find(arguments: &[OsString]) -> Option<(usize, usize, String)> {
     let is_yaml = |file: &str| file.ends_with(".yaml") || file.ends_with(".yml");
-    let own = arguments.iter().enumerate().take_while(|(_, word)| *word != "--");
-    let mut found = own.filter_map(|(at, word)| {
+    let mut own = arguments.iter().enumerate().take_while(|(_, word)| *word != "--");
+    own.find_map(|(at, word)| {
         let word = word.to_str()?;
         let (length, file) = match word.strip_prefix("--config=") {
             Some(file) => (1, file),
@@ -61,8 +74,7 @@ fn find(arguments: &[OsString]) -> Option<(usize, usize, String)> {
             None => return None,
         };
         is_yaml(file).then(|| (at, length, file.to_owned()))
-    });
-    found.next()
+    })
 }
 
 /// Returns the flag `name` with a value of a file.
@@ -77,5 +89,40 @@ fn words(name: &str, value: Json) -> Vec<String> {
         Json::Bool(false) => vec![format!("--no-{name}")],
         Json::Array(list) => list.into_iter().map(one).collect(),
         value => vec![one(value)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_have_texts_numbers_switches_lists_and_objects() {
+        let text = "---\n# A server.\nmodel: org/name  # of the hub\nport: 12323\n\
+                    host: \"0.0.0.0\"\nserved-model-name: [a, b]\nenable-lora: true\n\
+                    lora-modules:\n- x=/a\n- 'y=it''s'\nmax-model-len: 4k\n\
+                    gpu-memory-utilization: 0.9\nspeculative-config:\n  method: ngram\n  deep:\n    \
+                    num: 3\nallowed-origins:\n  - \"*\"\nempty:\nno-x: off\nurl: http://x/#y\n\
+                    quoted: 'a # b'\nobject: {a: [1], \"b\": no}\nlines: |\n  a\n  b\n";
+        let expected = json!({
+            "model": "org/name", "port": 12323, "host": "0.0.0.0", "served-model-name": ["a", "b"],
+            "enable-lora": true, "lora-modules": ["x=/a", "y=it's"], "max-model-len": "4k",
+            "gpu-memory-utilization": 0.9,
+            "speculative-config": {"method": "ngram", "deep": {"num": 3}},
+            "allowed-origins": ["*"], "empty": null, "no-x": false, "url": "http://x/#y",
+            "quoted": "a # b", "object": {"a": [1], "b": false}, "lines": "a\nb\n",
+        });
+        assert_eq!(keys(text).map(Json::Object), Ok(expected));
+        assert_eq!(keys("\n# nothing\n"), Ok(Map::new()));
+    }
+
+    #[test]
+    fn other_files_are_refused_with_the_place_of_the_fault() {
+        for text in ["port: 1\nport: 2\n", "port: 1\n  host: secret\n", "word\n", "- a\n"] {
+            let error = keys(text).unwrap_err();
+            assert!(error.contains("line ") && !error.contains("secret"), "{text}: {error}");
+        }
     }
 }

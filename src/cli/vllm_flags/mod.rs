@@ -8,7 +8,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod variables;
-mod yaml;
 
 use std::{ffi::OsString, iter::Peekable, slice};
 

@@ -134,17 +134,18 @@ fn fields_replace_a_whole_object_and_a_later_object_an_earlier_one() {
 }
 
 #[test]
-fn a_file_of_vllm_has_flags_behind_those_of_the_command_line() {
+fn flags_of_the_command_line_go_before_those_of_a_file_of_vllm() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("vllm.yaml");
     let text = "model: other\nport: 1\nserved_model_name: [a, b]\nenable-prefix-caching: false\n\
                 trust-remote-code: true\nspeculative-config:\n  method: ngram\n";
     std::fs::write(&file, text).unwrap();
     let file = file.display();
-    let own = "--served-model-name=a --served-model-name=b --no-enable-prefix-caching \
-               --speculative-config={\"method\":\"ngram\"}";
-    check(&format!("--port 2 --config {file}"), &format!("--port 2 {own}"), 1);
-    let alone = format!("playhouse serve --model=other --port=1 {own}");
+    let switches = "--served-model-name=a --served-model-name=b --no-enable-prefix-caching";
+    let object = "--speculative-config={\"method\":\"ngram\"}";
+    let behind = format!("{switches} --port 2 {object}");
+    check(&format!("--port 2 --config {file}"), &behind, 1);
+    let alone = format!("playhouse serve --model=other --port=1 {switches} {object}");
     assert_eq!(sorted(&format!("playhouse serve --config={file}")), Ok((alone, 1)));
     let twice = sorted(&format!("playhouse serve m --config {file} --config {file}"));
     assert!(twice.unwrap_err().contains("only one file"));
