@@ -70,7 +70,9 @@ pub(super) fn prepared(
             return Err(refused(format!("a JSON schema must be an object, got {got}")));
         }
     };
-    let closes = output.disable_additional_properties || closes && !adds_properties(&schema);
+    let mut adds = false;
+    for_each_schema(&mut schema, &mut |subschema| adds |= adds_properties(subschema));
+    let closes = output.disable_additional_properties || closes && !adds;
     let (mut is_named_by_place, mut refers_to_patterns) = (false, false);
     for_each_schema(&mut schema, &mut |subschema| {
         leave_out_leap_seconds(subschema);
@@ -103,22 +105,15 @@ pub(super) fn prepared(
 
 /// Returns whether parts of `schema` add properties to those of other parts. If each part forbade
 /// all others, no object would match.
-fn adds_properties(schema: &Value) -> bool {
-    match schema {
-        Value::Array(parts) => parts.iter().any(adds_properties),
-        Value::Object(schema) => {
-            let has = |key: &&str| schema.contains_key(*key);
-            let is_object = ["properties", "patternProperties"].iter().any(has);
-            let adds = ["if", "not", "dependentSchemas", "unevaluatedProperties"];
-            let beside = ["allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"];
-            let parts = schema.get("allOf").and_then(Value::as_array);
-            adds.iter().any(has)
-                || is_object && (beside.iter().any(has) || requires_more(schema))
-                || parts.is_some_and(|parts| parts.len() > 1)
-                || schema.values().any(adds_properties)
-        }
-        _ => false,
-    }
+fn adds_properties(schema: &Map<String, Value>) -> bool {
+    let has = |key: &&str| schema.contains_key(*key);
+    let is_object = ["properties", "patternProperties"].iter().any(has);
+    let adds = ["if", "not", "dependentSchemas", "unevaluatedProperties"];
+    let beside = ["allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"];
+    let parts = schema.get("allOf").and_then(Value::as_array);
+    adds.iter().any(has)
+        || is_object && (beside.iter().any(has) || requires_more(schema))
+        || parts.is_some_and(|parts| parts.len() > 1)
 }
 
 /// Returns whether objects need properties that `schema` does not name.

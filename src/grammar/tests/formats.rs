@@ -125,6 +125,8 @@ fn the_setting_closes_schemas_whose_parts_can_be_read_alone() {
     assert!(accepts(&json!({"type": "object"}), r#"{"a": 1}"#), "it names none");
     let other = json!({"type": "object", "properties": {"y": {"const": 1}}, "required": ["x"]});
     assert!(accepts(&other, r#"{"x": 1}"#), "it requires one that it does not name");
+    let names = json!({"type": "object", "properties": {"if": {"const": 1}, "not": {}}});
+    assert!(!accepts(&names, r#"{"x": 1}"#), "a property may have the name of a keyword");
     let both = json!({"allOf": [
         {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
         {"type": "object", "properties": {"b": {"const": 2}}, "required": ["b"]},
