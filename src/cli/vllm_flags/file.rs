@@ -9,11 +9,10 @@ use std::{
 
 use serde_json::{Map, Value as Json};
 
-use super::{CliError, Flag};
+use super::{CliError, Flag, opposite};
 
-/// Returns the arguments with the flags of a YAML file in place of its flag. They stand before the
-/// other flags, whose values count, as in vLLM. Those of a list are left out if the command line
-/// has some.
+/// Returns the arguments with the flags of a YAML file in place of its flag. As in vLLM, they stand
+/// before the other flags, whose values count. Flags that the command line has are left out.
 ///
 /// # Errors
 /// A file that cannot be read or is no YAML with keys, and more than one file.
@@ -28,7 +27,7 @@ pub(super) fn with_file(
         return Err(failed("only one file may be given".to_owned()));
     }
     let text = crate::files::read_to_string(Path::new(&file));
-    let keys = keys(&text.map_err(|error| failed(error.to_string()))?).map_err(&failed)?;
+    let keys = keys(&text.map_err(|error| failed(error.to_string()))?).map_err(failed)?;
     let given: BTreeSet<String> = arguments
         .iter()
         .filter_map(|word| Flag::parse(word.to_str()?, is_serve))
@@ -36,10 +35,15 @@ pub(super) fn with_file(
         .collect();
     let is_model = is_serve && arguments.get(2).is_some_and(|word| !is_flag(word));
     let has_model = is_model || arguments.iter().any(|word| word == "-m");
+    // A switch and its opposite are one flag.
+    let is_given = |name: &String| {
+        let others = [Some(format!("no-{name}")), opposite(name)];
+        given.contains(name) || others.iter().flatten().any(|other| given.contains(other))
+    };
     let mut flags = Vec::new();
     for (key, value) in keys {
         let name = key.replace('_', "-");
-        if !given.contains(&name) && !(name == "model" && has_model) {
+        if !is_given(&name) && !(name == "model" && has_model) {
             flags.extend(words(&name, value).into_iter().map(OsString::from));
         }
     }

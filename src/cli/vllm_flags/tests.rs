@@ -145,6 +145,8 @@ fn flags_of_the_command_line_go_before_those_of_a_file_of_vllm() {
     let object = "--speculative-config={\"method\":\"ngram\"}";
     let behind = format!("{switches} --port 2 {object}");
     check(&format!("--port 2 --config {file}"), &behind, 1);
+    let behind = format!("--port=1 {switches} {object}");
+    check(&format!("--config {file} --disable-prefix-caching"), &behind, 1);
     let alone = format!("playhouse serve --model=other --port=1 {switches} {object}");
     assert_eq!(sorted(&format!("playhouse serve --config={file}")), Ok((alone, 1)));
     let twice = sorted(&format!("playhouse serve m --config {file} --config {file}"));
