@@ -37,7 +37,7 @@ mod tokenize;
 mod upgrade;
 mod vllm_flags;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -84,7 +84,7 @@ Exit codes:
 
 /// Run and serve language models.
 #[derive(Debug, Parser)]
-#[command(name = "playhouse", version, long_version = version::long(), after_help = EXAMPLES, propagate_version = true)]
+#[command(name = "playhouse", version, long_version = version::long(), after_help = EXAMPLES, propagate_version = true, args_override_self = true)]
 struct Cli {
     /// TOML file with settings; environment and flags override it [env: PLAYHOUSE_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
@@ -143,8 +143,8 @@ pub fn main() -> ExitCode {
         Ok(cli) => {
             notes.iter().for_each(|note| output::tell(format_args!("note: {note}")));
             let is_serve = matches!(cli.command, Command::Configured(Configured::Serve(_)));
-            if is_serve && std::env::var_os(vllm_flags::KEY_VARIABLE).is_some() {
-                output::tell(format_args!("note: {}", vllm_flags::KEY_NOTE));
+            if is_serve {
+                note_variables();
             }
             cli
         }
@@ -159,6 +159,20 @@ pub fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(),
+    }
+}
+
+/// Names the variables of vLLM that are set.
+fn note_variables() {
+    // A name or a value that is not UTF-8 is none of vLLM's.
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value));
+    let set: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(text)
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
+        .collect();
+    let set = set.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    for note in vllm_flags::notes_of_variables(set) {
+        output::tell(format_args!("note: {note}"));
     }
 }
 

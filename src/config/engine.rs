@@ -245,15 +245,16 @@ settings! {
         /// Seconds that compiling the grammar of a structured output may take. A request whose
         /// grammar takes longer gets 400.
         grammar_timeout_secs: f64 = 10.0, number, seconds,
-            Usage::new(
-                "SECONDS",
-                "Seconds that compiling the grammar of a structured output may take",
-            );
+            Usage::new("SECONDS", "Seconds that compiling a grammar may take");
         /// Writes constrained JSON compactly, with at most one space behind a comma or a colon,
         /// unless a request says otherwise. false allows any white space, within bounds, as vLLM's
         /// default does.
         disable_any_whitespace: bool = true, switch, any,
             Usage::switch("Write constrained JSON compactly");
+        /// Forbids properties that a schema does not name, as vLLM's default compiler does. Its own
+        /// `additionalProperties` counts, and a schema whose parts add properties stays open.
+        disable_additional_properties: bool = true, switch, any,
+            Usage::switch("Forbid properties that a schema does not name");
 
         "Media":
         /// The largest number of images, videos and sounds in one prompt, as a JSON object: a

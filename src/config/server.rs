@@ -242,8 +242,11 @@ settings! {
             Usage::new("BYTES", "Maximum size of an image, video or sound that is fetched or read");
         /// Parser of tool calls: "auto" (the chat template suggests it), "none", or hermes,
         /// llama3_json, mistral, qwen3_coder, qwen3_xml, pythonic, deepseek_v3, deepseek_v31,
-        /// granite, phi4_mini_json, openai, glm45, kimi_k2, gemma4, minimax_m2, json. Further names
-        /// of vLLM are llama4_json, llama4_pythonic, glm47, granite4 and mimo.
+        /// granite, phi4_mini_json, openai, glm45, kimi_k2, gemma4, minimax_m2, json. For further
+        /// families: seed_oss, lfm2, olmo3, cohere_command3, functiongemma, longcat, internlm,
+        /// jamba, apertus, gigachat3, granite-20b-fc. Further names of vLLM are llama4_json,
+        /// llama4_pythonic, glm47, granite4, mimo, step3p5, step5, qwen3_json, ernie45, ling3,
+        /// hunyuan_a13b, cohere_command4 and xlam.
         tool_call_parser: ParserChoice = ParserChoice::Auto, plain, any,
             Usage::new(
                 "NAME",
@@ -251,7 +254,9 @@ settings! {
             );
         /// Parser of thoughts: "auto" (the chat template suggests it), "none", or deepseek_r1,
         /// qwen3, mistral, granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss,
-        /// holo2, minimax_m2, nemotron_v3, olmo3, step3, glm47, mimo.
+        /// ernie45, hunyuan_a13b, cohere_command3, minimax_m2_append_think. Further names of vLLM
+        /// are holo2, minimax_m2, nemotron_v3, olmo3, step3, step3p5, step5,
+        /// granite_thinking_parser, glm47, mimo, ling3 and cohere_command4.
         reasoning_parser: ParserChoice = ParserChoice::Auto, plain, any,
             Usage::new("NAME", "Parser of thoughts, by name; auto: as the chat template suggests");
         /// Lets the model decide when to call tools (tool_choice "auto"), if there is a parser for

@@ -300,7 +300,8 @@ impl<'a> Start<'a> {
         (self.progress)(StartProgress::Grammars);
         let (codec, info) = (Arc::clone(&loaded.codec), &loaded.info);
         let grammars = GrammarStore::new(codec, info.vocab_size, info.eos_token_ids.clone())
-            .with_any_whitespace_disabled(self.config.disable_any_whitespace);
+            .with_any_whitespace_disabled(self.config.disable_any_whitespace)
+            .with_additional_properties_disabled(self.config.disable_additional_properties);
         Arc::new(grammars)
     }
 

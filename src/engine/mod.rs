@@ -50,6 +50,7 @@ use playhouse_actors::{
     logic::request::{
         EngineRequest,
         ids::{EngineIndex, Epoch, RequestId},
+        lora::LoraRequest,
     },
     message::input_processor::RawRequest,
     ports::{HandlerProfiler, ModelInfo, TextCodec},
@@ -283,6 +284,12 @@ impl Engine {
     #[must_use]
     pub fn model_root(&self) -> &str {
         &self.inner.loaded.root
+    }
+
+    /// Returns the place of an adapter as its user knows it: its name on the hub, or its folder.
+    #[must_use]
+    pub fn lora_adapter_root(adapter: &LoraRequest) -> String {
+        hub::adapter_root(&adapter.path)
     }
 
     /// Returns the sampling defaults of the model's authors.

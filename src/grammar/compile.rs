@@ -20,24 +20,26 @@ const MAX_BYTES: usize = 1 << 20;
 /// Most choices.
 const MAX_CHOICES: usize = 10_000;
 
-/// Returns the grammar of a format, not compiled yet.
+/// Returns the grammar of a format, not compiled yet. With `closes`, schemas are closed where their
+/// parts can be read alone.
 ///
 /// # Errors
 /// [`GrammarError`] names what is wrong.
 pub(super) fn grammar(
     output: &StructuredOutput,
+    closes: bool,
     vocabulary: &Vocabulary,
 ) -> Result<TopLevelGrammar, GrammarError> {
     match &output.format {
         OutputFormat::JsonSchema(schema) => {
             limited("the JSON schema", schema, MAX_BYTES)?;
             let schema = json::parse("the JSON schema", schema)?;
-            let schema = json::prepared(schema, output, &mut Size::default())?;
+            let schema = json::prepared(schema, output, closes, &mut Size::default())?;
             Ok(TopLevelGrammar::from_json_schema(schema))
         }
         OutputFormat::JsonObject => {
             let schema = json!({"type": "object"});
-            let schema = json::prepared(schema, output, &mut Size::default())?;
+            let schema = json::prepared(schema, output, closes, &mut Size::default())?;
             Ok(TopLevelGrammar::from_json_schema(schema))
         }
         OutputFormat::Regex(pattern) => {
@@ -54,7 +56,7 @@ pub(super) fn grammar(
         }
         OutputFormat::StructuralTag(text) => {
             limited("the structural tag", text, MAX_BYTES)?;
-            structural_tag::grammar(text, output, vocabulary)
+            structural_tag::grammar(text, output, closes, vocabulary)
         }
     }
 }

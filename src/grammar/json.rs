@@ -50,7 +50,7 @@ pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
 }
 
 /// Returns the schema in the form that llguidance compiles, with its rules for white space. Adds it
-/// to `size`.
+/// to `size`. With `closes`, it is closed if its parts can be read alone.
 ///
 /// # Errors
 /// [`GrammarError::Invalid`] when it is no schema, [`GrammarError::TooLarge`] when it would take
@@ -58,6 +58,7 @@ pub(super) fn parse(what: &str, text: &str) -> Result<Value, GrammarError> {
 pub(super) fn prepared(
     schema: Value,
     output: &StructuredOutput,
+    closes: bool,
     size: &mut Size,
 ) -> Result<Value, GrammarError> {
     let mut schema = match schema {
@@ -69,10 +70,13 @@ pub(super) fn prepared(
             return Err(refused(format!("a JSON schema must be an object, got {got}")));
         }
     };
+    let mut adds = false;
+    for_each_schema(&mut schema, &mut |subschema| adds |= adds_properties(subschema));
+    let closes = output.disable_additional_properties || closes && !adds;
     let (mut is_named_by_place, mut refers_to_patterns) = (false, false);
     for_each_schema(&mut schema, &mut |subschema| {
         leave_out_leap_seconds(subschema);
-        if output.disable_additional_properties {
+        if closes {
             close(subschema);
         }
         let reference = subschema.get("$ref").and_then(Value::as_str);
@@ -97,6 +101,31 @@ pub(super) fn prepared(
     // This also replaces the client's own value, which could undo the bound.
     schema["x-guidance"] = options;
     Ok(schema)
+}
+
+/// Returns whether parts of `schema` add properties to those of other parts. If each part forbade
+/// all others, no object would match.
+fn adds_properties(schema: &Map<String, Value>) -> bool {
+    let has = |key: &&str| schema.contains_key(*key);
+    let is_object = ["properties", "patternProperties"].iter().any(has);
+    let adds = ["if", "not", "dependentSchemas", "unevaluatedProperties"];
+    let beside = ["allOf", "anyOf", "oneOf", "$ref", "$dynamicRef"];
+    let parts = schema.get("allOf").and_then(Value::as_array);
+    adds.iter().any(has)
+        || is_object && (beside.iter().any(has) || requires_more(schema))
+        || parts.is_some_and(|parts| parts.len() > 1)
+}
+
+/// Returns whether objects need properties that `schema` does not name.
+fn requires_more(schema: &Map<String, Value>) -> bool {
+    let named = schema.get("properties").and_then(Value::as_object);
+    let has = |name: &Value| {
+        name.as_str().is_some_and(|name| named.is_some_and(|named| named.contains_key(name)))
+    };
+    let num_named = named.map_or(0, Map::len) as u64;
+    let required = schema.get("required").and_then(Value::as_array);
+    required.is_some_and(|names| !names.iter().all(has))
+        || schema.get("minProperties").and_then(Value::as_u64).is_some_and(|min| min > num_named)
 }
 
 /// Forbids properties that the schema does not name.

@@ -38,6 +38,8 @@ pub(crate) struct GrammarStore {
     eos_token_ids: Vec<TokenId>,
     /// The default for formats that do not say.
     disable_any_whitespace: bool,
+    /// Whether schemas are closed where their parts can be read alone.
+    disable_additional_properties: bool,
     /// Built for the first grammar, because most servers see none and it walks over a large
     /// vocabulary.
     compiler: OnceLock<Result<Compiler, GrammarError>>,
@@ -63,6 +65,7 @@ impl GrammarStore {
             vocab_size,
             eos_token_ids,
             disable_any_whitespace: true,
+            disable_additional_properties: false,
             compiler: OnceLock::new(),
             compiled: Mutex::default(),
         }
@@ -72,6 +75,13 @@ impl GrammarStore {
     #[must_use]
     pub(crate) fn with_any_whitespace_disabled(self, is_disabled: bool) -> Self {
         Self { disable_any_whitespace: is_disabled, ..self }
+    }
+
+    /// Sets whether objects have only the properties of their schema, where its parts can be read
+    /// alone. The default is that they may have others.
+    #[must_use]
+    pub(crate) fn with_additional_properties_disabled(self, is_disabled: bool) -> Self {
+        Self { disable_additional_properties: is_disabled, ..self }
     }
 
     /// Returns a matcher at the beginning of an output. The grammar is compiled unless it is kept.
@@ -134,7 +144,8 @@ impl GrammarStore {
         let compile = || {
             let made = self.compiler.get_or_init(|| self.compiler());
             let Compiler { vocabulary, factory } = made.as_ref().map_err(Clone::clone)?;
-            compiled(factory, compile::grammar(output, vocabulary)?)
+            let closes = self.disable_additional_properties;
+            compiled(factory, compile::grammar(output, closes, vocabulary)?)
         };
         on_thread(STACK_BYTES, compile)
     }

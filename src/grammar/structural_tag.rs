@@ -95,11 +95,13 @@ struct Tag {
 pub(super) fn grammar(
     text: &str,
     output: &StructuredOutput,
+    closes: bool,
     vocabulary: &Vocabulary,
 ) -> Result<TopLevelGrammar, GrammarError> {
     let value = json::parse("the structural tag", text)?;
     let mut writer = Writer {
         output,
+        closes,
         vocabulary,
         rules: String::new(),
         num_rules: 0,
@@ -134,6 +136,7 @@ fn read<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, GrammarError> {
 /// A grammar being written: rules in Lark, and further grammars that they refer to.
 struct Writer<'a> {
     output: &'a StructuredOutput,
+    closes: bool,
     vocabulary: &'a Vocabulary,
     rules: String,
     num_rules: usize,
@@ -150,7 +153,7 @@ impl Writer<'_> {
             Format::ConstString { value } => self.spelled_rule(value),
             Format::JsonSchema { json_schema } => {
                 let schema = json_schema.clone();
-                let schema = json::prepared(schema, self.output, &mut self.size)?;
+                let schema = json::prepared(schema, self.output, self.closes, &mut self.size)?;
                 Ok(self.grammar(GrammarWithLexer::from_json_schema(schema)))
             }
             Format::Regex { pattern } => {

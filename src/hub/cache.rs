@@ -119,6 +119,15 @@ impl Cache {
     }
 }
 
+/// Returns the name `org/name` of the repository with the snapshot in `folder`, if that is in a
+/// cache.
+pub(super) fn repo_of_snapshot(folder: &Path) -> Option<String> {
+    let snapshots = folder.parent()?;
+    let repo = snapshots.parent()?.file_name()?.to_str()?;
+    let (org, name) = repo.strip_prefix(PREFIX)?.split_once("--")?;
+    (snapshots.file_name()?.to_str()? == "snapshots").then(|| format!("{org}/{name}"))
+}
+
 /// Returns what the engine loads of the snapshot in `folder`: the folder, or a GGUF file in it.
 ///
 /// # Errors
@@ -168,6 +177,16 @@ mod tests {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_has_the_name_of_its_repository() {
+        let (folder, cache) = cache();
+        let name = |path: &Path| repo_of_snapshot(path);
+        assert_eq!(name(&cache.snapshot("org/who--le", "abc")).as_deref(), Some("org/who--le"));
+        assert_eq!(name(folder.path()), None);
+        assert_eq!(name(&cache.repo("org/whole").join("refs/main")), None);
+        assert_eq!(name(Path::new("snapshots/abc")), None);
     }
 
     /// Returns a cache with a complete model, half of one, and a GGUF file.

@@ -109,6 +109,19 @@ pub enum HubError {
         /// The value.
         verifier: String,
     },
+    /// A head is given as the model, and the settings guess by a method that uses none.
+    #[error(
+        "{name} is a head of the library speculators, and --speculative-config has the method \
+         {method}, which uses no head: leave the method out, or give {verifier} as the model"
+    )]
+    IdleHead {
+        /// The name as given.
+        name: String,
+        /// The method.
+        method: &'static str,
+        /// The name of the model that the head guesses for.
+        verifier: String,
+    },
     /// The disk is too small.
     #[error(
         "there is no space for {name}: {needed} are needed in {}, and {free} are free; free some, \

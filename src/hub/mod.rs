@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cache::CachedModel;
 use self::{
-    cache::{Cache, complete},
+    cache::{Cache, complete, repo_of_snapshot},
     environment::Environment,
     files::Want,
     name::ModelName,
@@ -108,7 +108,7 @@ pub(crate) fn with_files(
     let head = folder.clone().unwrap_or_else(|| config.model.clone());
     let folder = match speculators::verifier(&head, &given)? {
         Some(verifier) => {
-            speculators::draft_with(&mut config, head);
+            speculators::draft_with(&mut config, head, &given, &verifier)?;
             let name = verifier.to_string();
             Some(hub.find_or_fetch(&name, &verifier, None, want, progress)?)
         }
@@ -150,6 +150,12 @@ pub(crate) fn with_files(
 /// [`HubError`] if it has the form of a name, is no path, and is neither in the cache nor fetched.
 pub(crate) fn adapter(config: &EngineConfig, path: &str) -> Result<String, HubError> {
     LazyHub::of(config).adapter(path, &mut |_| ())
+}
+
+/// Returns an adapter's place as its user knows it: its name if `folder` is in a cache, or else the
+/// folder.
+pub(crate) fn adapter_root(folder: &str) -> String {
+    repo_of_snapshot(Path::new(folder)).unwrap_or_else(|| folder.to_owned())
 }
 
 /// Returns the settings with a folder that has at least the tokenizer.

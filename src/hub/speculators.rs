@@ -31,19 +31,34 @@ pub(super) fn verifier(path: &Path, given: &str) -> Result<Option<ModelName>, Hu
     })
 }
 
-/// Makes the head in the folder `head` the drafter, unless the settings have one that needs no
-/// weights.
-pub(super) fn draft_with(config: &mut EngineConfig, head: PathBuf) {
+/// Makes the head in the folder `head` the drafter. `given` is its name for errors, and `verifier`
+/// that of its model.
+///
+/// # Errors
+/// [`HubError::IdleHead`] if the settings guess without weights, because the head would be unused.
+pub(super) fn draft_with(
+    config: &mut EngineConfig,
+    head: PathBuf,
+    given: &str,
+    verifier: &ModelName,
+) -> Result<(), HubError> {
+    let idle = |method| HubError::IdleHead {
+        name: given.to_owned(),
+        method,
+        verifier: verifier.to_string(),
+    };
     let method = SpeculativeMethod::DraftModel { model: head };
     match &mut config.speculative_config {
         None => config.speculative_config = Some(SpeculativeConfig::new(method, 0)),
         Some(speculative) => match speculative.method {
-            SpeculativeMethod::Ngram(_) | SpeculativeMethod::Suffix(_) => {}
+            SpeculativeMethod::Ngram(_) => return Err(idle("ngram")),
+            SpeculativeMethod::Suffix(_) => return Err(idle("suffix")),
             SpeculativeMethod::DraftModel { .. } | SpeculativeMethod::Head { .. } => {
                 speculative.method = method;
             }
         },
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -91,6 +106,16 @@ mod tests {
             let speculative = config.speculative_config.clone().unwrap();
             let (own, number) = (speculative.method, speculative.num_speculative_tokens);
             assert_eq!((own, number), (method.clone(), 0));
+        }
+        for method in ["ngram", "suffix"] {
+            let text = format!(r#"{{"method": "{method}", "num_speculative_tokens": 2}}"#);
+            let (download_dir, offline) = (Some(root.path().to_owned()), true);
+            let speculative_config = Some(serde_json::from_str(&text).unwrap());
+            let head = EngineConfig::new("org/head");
+            let config = EngineConfig { download_dir, offline, speculative_config, ..head };
+            let error = with_files(config, &mut |_| ()).err().unwrap().to_string();
+            let expected = format!("the method {method}, which uses no head: leave");
+            assert!(error.contains(&expected) && error.contains("org/base"), "{error}");
         }
         for path in ["/etc", "src/hub", "no name"] {
             std::fs::write(head.join("config.json"), config(path)).unwrap();

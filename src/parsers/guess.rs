@@ -3,6 +3,16 @@
 
 /// Markers and the parser that reads them. The first marker that a template holds decides.
 const TOOLS: &[(&str, &str)] = &[
+    ("<seed:tool_call>", "seed_oss"),
+    ("<longcat_tool_call>", "longcat"),
+    ("<|tool_call_start|>", "lfm2"),
+    ("<|tool_list_start|>", "lfm2"),
+    ("<|START_ACTION|>", "cohere_command3"),
+    ("<start_function_call>", "functiongemma"),
+    ("<|tools_prefix|>", "apertus"),
+    ("function call<|role_sep|>", "gigachat3"),
+    ("<|function_call|>", "gigachat3"),
+    ("<|action_start|><|plugin|>", "internlm"),
     ("<function=", "qwen3_coder"),
     ("<minimax:tool_call>", "minimax_m2"),
     ("<arg_key>", "glm45"),
@@ -13,6 +23,8 @@ const TOOLS: &[(&str, &str)] = &[
     ("<|tool_call|>", "granite"),
     ("<|tool_call>", "gemma4"),
     ("<tool_call>", "hermes"),
+    ("<tool_calls>[", "jamba"),
+    ("<function_calls>", "olmo3"),
     ("<|python_start|>", "pythonic"),
     ("<|python_tag|>", "llama3_json"),
     ("{\"name\": function name, \"parameters\":", "llama3_json"),
@@ -24,6 +36,8 @@ const TOOLS: &[(&str, &str)] = &[
 const REASONING: &[(&str, &str)] = &[
     ("<|channel|>analysis", "openai_gptoss"),
     ("<|channel>", "gemma4"),
+    ("<seed:think>", "seed_oss"),
+    ("<|START_THINKING|>", "cohere_command3"),
     ("[THINK]", "mistral"),
     ("<arg_key>", "glm45"),
     ("<think>", "qwen3"),
@@ -79,6 +93,23 @@ mod tests {
                 Some("gemma4"),
                 Some("gemma4"),
             ),
+            (
+                "{{ '<seed:think>' }} '\\n<seed:tool_call>\\n<function=' + name",
+                Some("seed_oss"),
+                Some("seed_oss"),
+            ),
+            ("'<|tool_call_start|>[' + calls + ']<|tool_call_end|>'", Some("lfm2"), None),
+            (
+                "<|START_THINKING|>{{plan}}<|END_THINKING|><|START_ACTION|>[\\n",
+                Some("cohere_command3"),
+                Some("cohere_command3"),
+            ),
+            ("'<start_function_call>call:' + name + '{'", Some("functiongemma"), None),
+            ("'<longcat_tool_call>\\n' '<longcat_think>'", Some("longcat"), None),
+            ("'<|tools_prefix|>[' '<|tools_suffix|>'", Some("apertus"), None),
+            ("'<|message_sep|>\\n\\nfunction call<|role_sep|>\\n'", Some("gigachat3"), None),
+            ("'<tool_calls>[' + calls + ']</tool_calls>'", Some("jamba"), None),
+            ("'<function_calls>' + calls + '</function_calls>'", Some("olmo3"), None),
             ("{{ message.content }}", None, None),
         ];
         let registry = Registry::default();

@@ -33,7 +33,8 @@
 //!    - `tools/section.rs`: blocks of name, separator, arguments;
 //!    - `tools/function_block.rs`: functions with parameters between tags;
 //!    - `tools/tagged_values.rs`: arguments as tagged strings, converted by the tool's schema;
-//!    - `reasoning/tagged.rs`: thoughts between two markers.
+//!    - `reasoning/tagged.rs`: thoughts between two markers;
+//!    - `reasoning/framed.rs`: the same, before an answer between two tags.
 //! 2. Register it: with a line in `registry.rs`, or from outside with
 //!    [`EngineBuilder::tool_parser`](crate::engine::EngineBuilder::tool_parser) and
 //!    [`EngineBuilder::reasoning_parser`](crate::engine::EngineBuilder::reasoning_parser).

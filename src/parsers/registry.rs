@@ -153,19 +153,40 @@ impl Registry {
         self.register_tool_parser("gemma4", |_| Box::new(tools::gemma4()));
         self.register_tool_parser("minimax_m2", |tools| Box::new(tools::minimax_m2(tools)));
         self.register_tool_parser("json", |_| Box::new(tools::json()));
+        self.register_tool_parser("seed_oss", |tools| Box::new(tools::seed_oss(tools)));
+        self.register_tool_parser("lfm2", |_| Box::new(tools::lfm2()));
+        self.register_tool_parser("olmo3", |_| Box::new(tools::olmo3()));
+        self.register_tool_parser("cohere_command3", |_| Box::new(tools::cohere_command()));
+        self.register_tool_parser("functiongemma", |_| Box::new(tools::functiongemma()));
+        self.register_tool_parser("longcat", |_| Box::new(tools::longcat()));
+        self.register_tool_parser("internlm", |_| Box::new(tools::internlm()));
+        self.register_tool_parser("jamba", |_| Box::new(tools::jamba()));
+        self.register_tool_parser("apertus", |_| Box::new(tools::apertus()));
+        self.register_tool_parser("gigachat3", |_| Box::new(tools::gigachat3()));
+        self.register_tool_parser("granite-20b-fc", |_| Box::new(tools::granite_20b_fc()));
         // vLLM's further names of these formats.
         self.register_tool_parser("llama4_json", |_| Box::new(tools::llama3_json()));
         self.register_tool_parser("llama4_pythonic", |_| Box::new(tools::pythonic()));
         self.register_tool_parser("glm47", |tools| Box::new(tools::glm45(tools)));
         self.register_tool_parser("granite4", |_| Box::new(tools::hermes()));
-        self.register_tool_parser("mimo", |tools| Box::new(tools::qwen3_coder(tools)));
+        for name in ["mimo", "step3p5", "step5"] {
+            self.register_tool_parser(name, |tools| Box::new(tools::qwen3_coder(tools)));
+        }
+        for name in ["qwen3_json", "ernie45"] {
+            self.register_tool_parser(name, |_| Box::new(tools::hermes()));
+        }
+        self.register_tool_parser("ling3", |tools| Box::new(tools::glm45(tools)));
+        self.register_tool_parser("hunyuan_a13b", |_| Box::new(tools::jamba()));
+        self.register_tool_parser("cohere_command4", |_| Box::new(tools::cohere_command()));
+        self.register_tool_parser("xlam", |_| Box::new(tools::json()));
         self
     }
 
     fn with_reasoning_parsers(mut self) -> Self {
         use reasoning::{
-            deepseek_r1, deepseek_v3, gemma4, glm45, granite, kimi_k2, mistral, openai_gptoss,
-            qwen3, seed_oss,
+            cohere_command, deepseek_r1, deepseek_v3, ernie45, gemma4, glm45, granite,
+            hunyuan_a13b, kimi_k2, minimax_m2_append_think, mistral, openai_gptoss, qwen3,
+            seed_oss,
         };
         self.register_reasoning_parser("deepseek_r1", |start| Box::new(deepseek_r1(start)));
         self.register_reasoning_parser("qwen3", |start| Box::new(qwen3(start)));
@@ -177,12 +198,22 @@ impl Registry {
         self.register_reasoning_parser("deepseek_v3", |start| Box::new(deepseek_v3(start)));
         self.register_reasoning_parser("kimi_k2", |start| Box::new(kimi_k2(start)));
         self.register_reasoning_parser("seed_oss", |start| Box::new(seed_oss(start)));
+        self.register_reasoning_parser("ernie45", |start| Box::new(ernie45(start)));
+        self.register_reasoning_parser("hunyuan_a13b", |start| Box::new(hunyuan_a13b(start)));
+        self.register_reasoning_parser("cohere_command3", |start| Box::new(cohere_command(start)));
+        let append_think = "minimax_m2_append_think";
+        self.register_reasoning_parser(append_think, |_| Box::new(minimax_m2_append_think()));
         // vLLM's further names of these formats.
-        for name in ["holo2", "minimax_m2", "nemotron_v3", "olmo3", "step3"] {
+        for name in ["holo2", "minimax_m2", "nemotron_v3", "olmo3", "step3", "step3p5", "step5"] {
             self.register_reasoning_parser(name, |start| Box::new(deepseek_r1(start)));
         }
+        let of_granite = "granite_thinking_parser";
+        self.register_reasoning_parser(of_granite, |start| Box::new(deepseek_r1(start)));
         self.register_reasoning_parser("glm47", |start| Box::new(glm45(start)));
-        self.register_reasoning_parser("mimo", |start| Box::new(qwen3(start)));
+        for name in ["mimo", "ling3"] {
+            self.register_reasoning_parser(name, |start| Box::new(qwen3(start)));
+        }
+        self.register_reasoning_parser("cohere_command4", |start| Box::new(cohere_command(start)));
         self
     }
 }
@@ -227,8 +258,10 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "unknown reasoning parser 'r2': it must be one of deepseek_r1, qwen3, mistral, \
-             granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss, holo2, \
-             minimax_m2, nemotron_v3, olmo3, step3, glm47, mimo"
+             granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss, ernie45, \
+             hunyuan_a13b, cohere_command3, minimax_m2_append_think, holo2, minimax_m2, \
+             nemotron_v3, olmo3, step3, step3p5, step5, granite_thinking_parser, glm47, mimo, \
+             ling3, cohere_command4"
         );
         let error = Registry::empty().tool_parser("hermes").err().unwrap();
         assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));

@@ -10,7 +10,10 @@ use super::{
     http::{error::ApiError, extract::PathOf},
     state::AppState,
 };
-use crate::api::{LoraRequest, Modality};
+use crate::{
+    api::{LoraRequest, Modality},
+    engine::Engine,
+};
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ModelList {
@@ -92,11 +95,15 @@ fn card(state: &AppState, name: &str) -> ModelCard {
     }
 }
 
-/// Returns the card of an adapter, whose parent is the model.
+/// Returns the card of an adapter. Its parent is the model, under the name that the settings of the
+/// adapter have, or the first.
 fn adapter_card(state: &AppState, adapter: &LoraRequest) -> ModelCard {
+    let mut modules = state.engine.config().lora_modules.iter();
+    let module = modules.find(|module| module.name == adapter.name);
+    let base = module.and_then(|module| module.base_model_name.clone());
     ModelCard {
-        root: adapter.path.clone(),
-        parent: state.engine.served_model_names().first().cloned(),
+        root: Engine::lora_adapter_root(adapter),
+        parent: base.or_else(|| state.engine.served_model_names().first().cloned()),
         max_model_len: None,
         ..card(state, &adapter.name)
     }

@@ -31,6 +31,6 @@ pub use answer::{ToolCall, Turn};
 pub use error::TurnError;
 pub(crate) use parsers::{ParserChoices, TurnParsers};
 pub use reader::TurnEvent;
-pub(crate) use reader::TurnReader;
+pub(crate) use reader::{NoteReading, TurnReader};
 pub(crate) use request::{TurnRequest, TurnStyle};
 pub use tool_choice::ToolChoice;

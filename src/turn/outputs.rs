@@ -53,6 +53,47 @@ pub(crate) const CALLS: &[(&str, &str)] = &[
          </invoke>\n</minimax:tool_call>",
     ),
     ("json", "[{\"name\": \"weather\", \"parameters\": {\"city\": \"Ulm\"}}]"),
+    (
+        "seed_oss",
+        "<seed:tool_call>\n<function=weather>\n<parameter=city>Ulm</parameter>\n</function>\n\
+         </seed:tool_call>",
+    ),
+    ("lfm2", "<|tool_call_start|>[weather(city=\"Ulm\")]<|tool_call_end|>"),
+    ("olmo3", "<function_calls>weather(city=\"Ulm\")</function_calls>"),
+    (
+        "cohere_command3",
+        "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"weather\", \
+         \"parameters\": {\"city\": \"Ulm\"}}\n]<|END_ACTION|>",
+    ),
+    (
+        "functiongemma",
+        "<start_function_call>call:weather{city:<escape>Ulm<escape>}<end_function_call>",
+    ),
+    (
+        "longcat",
+        "<longcat_tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n\
+         </longcat_tool_call>",
+    ),
+    (
+        "internlm",
+        "<|action_start|><|plugin|>{\"name\": \"weather\", \"parameters\": {\"city\": \
+         \"Ulm\"}}<|action_end|>",
+    ),
+    (
+        "jamba",
+        "<tool_calls>[{\"name\": \"weather\", \"arguments\": {\"city\": \
+         \"Ulm\"}}]</tool_calls>",
+    ),
+    ("apertus", "<|tools_prefix|>[{\"weather\": {\"city\": \"Ulm\"}}]<|tools_suffix|>"),
+    (
+        "gigachat3",
+        "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"weather\", \"arguments\": \
+         {\"city\": \"Ulm\"}}",
+    ),
+    (
+        "granite-20b-fc",
+        "<function_call> {\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}",
+    ),
 ];
 
 /// A thought `hm` before the answer `yes` in each format, and the name of its parser.
@@ -70,6 +111,9 @@ pub(crate) const THOUGHTS: &[(&str, &str)] = &[
     ("deepseek_v3", "<think>hm</think>yes"),
     ("kimi_k2", "<think>hm</think>yes"),
     ("seed_oss", "<seed:think>hm</seed:think>yes"),
+    ("ernie45", "<think>hm</think>yes"),
+    ("hunyuan_a13b", "<think>hm</think>yes"),
+    ("cohere_command3", "<|START_THINKING|>hm<|END_THINKING|>yes"),
 ];
 
 /// An output that ends at a cut, and the style that reads it.

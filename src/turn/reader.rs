@@ -1,5 +1,7 @@
 //! Reads one choice's output as it arrives.
 
+use std::sync::Arc;
+
 use super::{call_id::CallIds, reasoning_tokens::ReasoningTokens};
 use crate::api::{FinishReason, OutputDelta, StopReason};
 use crate::parsers::{MessageEvent, MessageParser, ToolEvent};
@@ -41,6 +43,10 @@ pub enum TurnEvent {
     },
 }
 
+/// A function that learns of each reading of a text in which the model may call: whether it found a
+/// part of a call.
+pub(crate) type NoteReading = Arc<dyn Fn(bool) + Send + Sync>;
+
 /// Splits one choice's output into its parts. A [`TurnStyle`](super::TurnStyle) makes it.
 pub(crate) struct TurnReader {
     pub(super) parser: MessageParser,
@@ -52,6 +58,7 @@ pub(crate) struct TurnReader {
     pub(super) has_reasoned: bool,
     /// Complete calls.
     pub(super) num_calls: usize,
+    pub(super) note: Option<NoteReading>,
 }
 
 impl TurnReader {
@@ -66,6 +73,9 @@ impl TurnReader {
             }
             Some(_) => self.parser.finish(),
         });
+        if let Some(note) = &self.note {
+            note(parts.iter().any(is_of_call));
+        }
         self.has_reasoned |= parts.iter().any(|part| matches!(part, MessageEvent::Reasoning(_)));
         if let Some(counter) = &mut self.reasoning_tokens {
             delta.tokens.iter().for_each(|token| counter.push(token.token_id));
@@ -113,4 +123,8 @@ impl TurnReader {
             }
         })
     }
+}
+
+fn is_of_call(part: &MessageEvent) -> bool {
+    matches!(part, MessageEvent::Answer(event) if !matches!(event, ToolEvent::Content(_)))
 }

@@ -8,7 +8,7 @@ use super::{
     call_id::CallIds,
     error::TurnError,
     parsers::{Reasoning, TurnParsers},
-    reader::TurnReader,
+    reader::{NoteReading, TurnReader},
     reasoning_tokens::ReasoningTokens,
     tool_choice::ToolChoice,
 };
@@ -58,6 +58,7 @@ pub(crate) struct TurnStyle {
     include_reasoning: bool,
     holds_strict: bool,
     codec: Arc<dyn TextCodec>,
+    note: Option<NoteReading>,
 }
 
 /// The way to find calls.
@@ -119,6 +120,7 @@ impl TurnRequest {
             include_reasoning: self.include_reasoning,
             holds_strict,
             codec,
+            note: None,
         };
         let shows_special = style.parser(None).needs_special_tokens();
         let params = SamplingParams {
@@ -172,8 +174,15 @@ impl TurnStyle {
             reasoning_tokens: markers.map(|markers| ReasoningTokens::new(markers, starts)),
             has_reasoned: false,
             num_calls: 0,
+            note: self.note.clone(),
             parser,
         }
+    }
+
+    /// Returns the same style, whose readers call `note` after each reading, if the model decides
+    /// itself when to call.
+    pub(crate) fn noted_by(self, note: NoteReading) -> Self {
+        Self { note: matches!(self.calls, Calls::Auto(_)).then_some(note), ..self }
     }
 
     /// Returns whether optional calls are constrained to the schemas of strict tools. This is not

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
@@ -92,23 +93,39 @@ fn call(turn: &Turn) -> Option<(&str, Value)> {
 }
 
 /// vLLM's further names of formats of calls, with the names in [`CALLS`].
-const NAMES_OF_CALLS: [(&str, &str); 5] = [
+const NAMES_OF_CALLS: [(&str, &str); 13] = [
     ("llama4_json", "llama3_json"),
     ("llama4_pythonic", "pythonic"),
     ("glm47", "glm45"),
     ("granite4", "hermes"),
     ("mimo", "qwen3_coder"),
+    ("step3p5", "qwen3_coder"),
+    ("step5", "qwen3_coder"),
+    ("qwen3_json", "hermes"),
+    ("ernie45", "hermes"),
+    ("ling3", "glm45"),
+    ("hunyuan_a13b", "jamba"),
+    ("cohere_command4", "cohere_command3"),
+    ("xlam", "json"),
 ];
 
+/// Reads thoughts as content, so it has no row in [`THOUGHTS`].
+const APPENDS_THOUGHTS: &str = "minimax_m2_append_think";
+
 /// vLLM's further names of formats of thoughts, with the names in [`THOUGHTS`].
-const NAMES_OF_THOUGHTS: [(&str, &str); 7] = [
+const NAMES_OF_THOUGHTS: [(&str, &str); 12] = [
     ("holo2", "deepseek_r1"),
     ("minimax_m2", "deepseek_r1"),
     ("nemotron_v3", "deepseek_r1"),
     ("olmo3", "deepseek_r1"),
     ("step3", "deepseek_r1"),
+    ("step3p5", "deepseek_r1"),
+    ("step5", "deepseek_r1"),
+    ("granite_thinking_parser", "deepseek_r1"),
     ("glm47", "glm45"),
     ("mimo", "qwen3"),
+    ("ling3", "qwen3"),
+    ("cohere_command4", "cohere_command3"),
 ];
 
 #[test]
@@ -118,7 +135,8 @@ fn every_parser_is_here() {
     let names: Vec<&str> = CALLS.iter().chain(&NAMES_OF_CALLS).map(first).collect();
     assert_eq!(registry.tool_parser_names().collect::<Vec<_>>(), names);
     let names: Vec<&str> = THOUGHTS.iter().chain(&NAMES_OF_THOUGHTS).map(first).collect();
-    assert_eq!(registry.reasoning_parser_names().collect::<Vec<_>>(), names);
+    let others = registry.reasoning_parser_names().filter(|name| *name != APPENDS_THOUGHTS);
+    assert_eq!(others.collect::<Vec<_>>(), names);
 }
 
 #[test]
@@ -172,6 +190,24 @@ fn thoughts_of_every_format_come_through_however_they_are_cut() {
         let places: Vec<usize> = (1..text.len()).collect();
         assert_eq!(streamed(&style, "", text, &places), turn, "{name} cut everywhere");
     }
+}
+
+#[test]
+fn readings_are_noted_where_the_model_may_call() {
+    let noted = |choice: ToolChoice, text: &str, cuts: &[usize]| {
+        let noted = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&noted);
+        let note = Arc::new(move |has_call: bool| seen.lock().push(has_call));
+        streamed(&test_style("hermes", "none", choice).noted_by(note), "", text, cuts);
+        let noted = noted.lock();
+        noted.clone()
+    };
+    let (_, call) = CALLS[0];
+    assert_eq!(noted(ToolChoice::Auto, "Hello.", &[]), [false]);
+    assert_eq!(noted(ToolChoice::Auto, call, &[]), [true]);
+    assert_eq!(noted(ToolChoice::Auto, call, &[4, call.len()]), [false, true, false]);
+    assert_eq!(noted(ToolChoice::None, call, &[]), [false; 0]);
+    assert_eq!(noted(ToolChoice::Required, "[]", &[]), [false; 0]);
 }
 
 #[test]

@@ -62,9 +62,14 @@ fn flags_of_vllm_have_an_answer() {
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stdout.contains("max_num_seqs = 7"), "{stdout}");
     assert!(stderr.contains("note: --attention-backend changes nothing here"), "{stderr}");
+    // As in vLLM, the last value of a flag counts.
+    let stdout = playhouse(&["config", "--port", "1", "--port=7", "--api-key", "a"]).succeeds();
+    assert!(stdout.contains("port = 7"), "{stdout}");
     let serve = playhouse(&["serve", "--port", "99999"]).env("VLLM_API_KEY", "secret");
-    let stderr = serve.fails_with(2);
+    let stderr = serve.env("VLLM_LOGGING_LEVEL", "DEBUG").env("VLLM_USE_V1", "1").fails_with(2);
     assert!(stderr.contains("note: VLLM_API_KEY changes nothing here"), "{stderr}");
+    assert!(stderr.contains("note: VLLM_LOGGING_LEVEL changes nothing here: --log-l"), "{stderr}");
+    assert!(stderr.contains("note: variables that are vLLM's alone: VLLM_USE_V1"), "{stderr}");
     assert!(!stderr.contains("secret"), "{stderr}");
     let stderr = playhouse(&["serve", "--tensor-parallel-size", "2"]).fails_with(2);
     assert!(stderr.contains("--device"), "{stderr}");

@@ -101,11 +101,21 @@ fn check_exposition(text: &str) {
 
 #[test]
 fn metrics_have_texts_and_vllms_names_on_request() {
-    let server = Server::start(&["--metrics-prefix", "vllm"]);
+    let server = Server::start(&["--metrics-prefix", "vllm", "--tool-call-parser", "hermes"]);
     let mut answer = String::new();
     let mut stream = server.post("/v1/completions", r#"{"model": "demo-model", "prompt": "x"}"#);
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.to_lowercase().contains("\r\nx-request-id: "), "{answer}");
+    let tool = r#"{"type": "function", "function": {"name": "now"}}"#;
+    let message = r#"{"role": "user", "content": "Hello"}"#;
+    let chat = format!(r#"{{"messages": [{message}], "tools": [{tool}], "max_tokens": 1}}"#);
+    for (path, body) in
+        [("/v1/chat/completions", &*chat), ("/sleep?level=0", "{}"), ("/wake_up", "{}")]
+    {
+        let mut answer = String::new();
+        server.post(path, body).read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
     let response = server.get("/metrics");
     let (_, text) = response.split_once("\r\n\r\n").unwrap_or(("", &response));
     check_exposition(text);
@@ -132,11 +142,18 @@ fn metrics_have_texts_and_vllms_names_on_request() {
         format!("http_request_duration_seconds_count{{{asked}}} 1"),
         "http_request_size_bytes_sum{handler=\"/v1/completions\"} 38".to_owned(),
         "http_response_size_bytes_count{handler=\"/v1/completions\"} 1".to_owned(),
-        "http_request_duration_highr_seconds_bucket{le=\"60\"} 1".to_owned(),
+        "vllm:sleep_mode_operation_duration_seconds_count{operation=\"sleep\"} 1".to_owned(),
+        "vllm:sleep_mode_operation_duration_seconds_count{operation=\"wake\"} 1".to_owned(),
+        "vllm:sleep_mode_operations_in_flight{operation=\"sleep\"} 0".to_owned(),
+        "http_request_duration_highr_seconds_bucket{le=\"60\"} 4".to_owned(),
     ] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
     assert!(!text.contains("handler=\"/metrics\""), "{text}");
+    let mut readings = text.lines().filter(|line| line.starts_with("vllm:tool_call_parser_inv"));
+    let no_call = ["mode=\"non_streaming\"", "outcome=\"no_tool_call\"", "chat_completions\"} 1"];
+    let is_counted = readings.any(|line| no_call.iter().all(|part| line.contains(part)));
+    assert!(is_counted, "{text}");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
 }

@@ -2,10 +2,13 @@
 
 use std::{fs, path::Path};
 
-use playhouse::{Engine, EngineConfig, LoraError, api::FinishReason};
+use playhouse::{
+    Engine, EngineConfig, LoraError, api::FinishReason, config::LoraModule, server::ServerConfig,
+};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{adapter, collect, config, request, submit};
+use super::{adapter, collect, config, request, serving::Served, submit};
 
 const MODEL: &str = "llama-gqa-f16";
 const PROMPT: [u32; 5] = [5, 9, 7, 20, 31];
@@ -40,6 +43,39 @@ async fn an_adapter_by_its_name_is_found_in_the_cache() {
     let expected = "Loading lora other failed: No adapter found for org/absent: the model org/";
     assert!(absent.to_string().starts_with(expected), "{absent}");
     engine.shutdown().await;
+}
+
+/// As in vLLM, `root` is the adapter's path as it was given, and `parent` its `base_model_name`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_card_of_an_adapter_names_its_origin_and_its_base() {
+    let (cache, files) = (TempDir::new().unwrap(), copy("a"));
+    let snapshot = cache.path().join("models--org--pirate/snapshots/main");
+    fs::create_dir_all(snapshot.parent().unwrap()).unwrap();
+    fs::rename(files.path(), &snapshot).unwrap();
+    let module = |name: &str, path: String, base: Option<&str>| LoraModule {
+        name: name.to_owned(),
+        path,
+        base_model_name: base.map(str::to_owned),
+    };
+    let folder = adapter(MODEL, "b");
+    let config = EngineConfig {
+        served_model_name: vec!["first".to_owned(), "second".to_owned()],
+        lora_modules: vec![
+            module("named", snapshot.to_string_lossy().into_owned(), Some("second")),
+            module("plain", folder.clone(), None),
+        ],
+        ..config(MODEL)
+    };
+    let served = Served::start(config, ServerConfig::default()).await;
+    let answer = reqwest::get(format!("{}/v1/models", served.url)).await.unwrap();
+    let answer: Value = answer.json().await.unwrap();
+    let card = |index: usize| {
+        let card = &answer["data"][index];
+        json!([card["id"], card["root"], card["parent"]])
+    };
+    assert_eq!(card(2), json!(["named", "org/pirate", "second"]), "{answer}");
+    assert_eq!(card(3), json!(["plain", folder, "first"]), "{answer}");
+    served.stop().await;
 }
 
 /// One adapter may be in use at a time, and one is in memory. All others wait aside and are read

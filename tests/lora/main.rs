@@ -8,6 +8,7 @@ mod bad_files;
 mod fidelity;
 mod gpu;
 mod life;
+mod media;
 mod pooling;
 #[cfg(unix)]
 mod process;

@@ -39,6 +39,8 @@ const HTTP_FINE_DURATION: &[f64] = &[
     7.5, 10.0, 30.0, 60.0,
 ];
 const HTTP_SIZE: &[f64] = &[1e2, 1e3, 1e4, 1e5, 1e6, 1e7];
+const SLEEP_MODE: &[f64] = &[0.01, 0.1, 1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+const WEB_SOCKET: &[f64] = &[0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
 const CHOICES: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0];
 const PREEMPTIONS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0];
 
@@ -65,6 +67,8 @@ fn builder(max_model_len: usize) -> Result<PrometheusBuilder, BuildError> {
         ("request_decode_time_seconds", REQUEST_LATENCY),
         ("journal_write_time_seconds", INTER_TOKEN_LATENCY),
         ("iteration_tokens_total", ITERATION_TOKENS),
+        ("sleep_mode_operation_duration_seconds", SLEEP_MODE),
+        ("websocket_connection_duration_seconds", WEB_SOCKET),
         ("request_params_n", CHOICES),
         ("request_num_preemptions", PREEMPTIONS),
         ("request_params_max_tokens", &tokens),

@@ -2,13 +2,16 @@
 //! accepted with a note, so that a command line for vLLM works. Others ask for something that is
 //! done in another way here, and the error says how.
 
+mod file;
 mod objects;
 mod table;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::{ffi::OsString, iter::Peekable, slice};
 
+pub(super) use self::variables::notes as notes_of_variables;
 use self::{
     objects::Objects,
     table::{
@@ -18,12 +21,6 @@ use self::{
 };
 use super::CliError;
 use crate::config::{Setting, Written};
-
-/// vLLM's variable with the key of a server.
-pub(super) const KEY_VARIABLE: &str = "VLLM_API_KEY";
-/// A server that ignored it without a word would be open.
-pub(super) const KEY_NOTE: &str =
-    "VLLM_API_KEY changes nothing here: PLAYHOUSE_API_KEY or --api-key sets a key";
 
 /// Other users of a machine see the arguments of a process.
 const CHAT_KEY: &str = "--api-key: chat takes the key of a server from OPENAI_API_KEY";
@@ -42,11 +39,12 @@ const FIELDS: [(&str, &str, &str); 3] = [
     ("spec-tokens", "speculative-config", "num_speculative_tokens"),
 ];
 /// Ways of vLLM to read files that this program reads in one way.
-const READ: [&str; 8] = [
+const READ: [&str; 9] = [
     "hf",
     "safetensors",
     "gguf",
     "mistral",
+    "bitsandbytes",
     "fastsafetensors",
     "instanttensor",
     "runai_streamer",
@@ -55,6 +53,10 @@ const READ: [&str; 8] = [
 /// Quantizations that a checkpoint brings. Its files name them.
 const OF_CHECKPOINTS: [&str; 7] =
     ["awq", "awq_marlin", "gptq", "gptq_marlin", "compressed-tensors", "gguf", "mxfp4"];
+
+/// Quantizations that vLLM reads from a checkpoint, or makes at load where there are none.
+const AT_LOAD_TOO: [&str; 7] =
+    ["fp8", "bitsandbytes", "modelopt", "modelopt_fp4", "quark", "torchao", "experts_int8"];
 
 type Words<'a> = Peekable<slice::Iter<'a, OsString>>;
 
@@ -133,11 +135,13 @@ struct Sorted {
 /// for each of those.
 ///
 /// # Errors
-/// A flag whose effect is reached in another way.
+/// A flag whose effect is reached in another way, and a file of vLLM that is not understood.
 pub(super) fn sort(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> Result<(Vec<OsString>, Vec<String>), CliError> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let is_serve = arguments.get(1).is_some_and(|command| command == "serve");
+    let arguments = file::with_file(arguments, is_serve)?;
     // After `--`, arguments are no flags of this command.
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let (own, others) = arguments.split_at(end);
@@ -277,7 +281,6 @@ impl Sorted {
             "max-model-len",
             "max-logprobs",
             "hf-token",
-            "config",
         ];
         if !spelled.contains(&&*flag.name) {
             self.kept.push(flag.argument().into());
@@ -297,6 +300,12 @@ impl Sorted {
         let spelling = match (name, value.as_str()) {
             ("load-format", format) if READ.contains(&format) => Some("auto"),
             ("quantization", method) if OF_CHECKPOINTS.contains(&method) => Some("none"),
+            ("quantization", method) if AT_LOAD_TOO.contains(&method) => {
+                return Err(CliError::Usage(format!(
+                    "--quantization {value}: a checkpoint that is quantized needs no flag, and \
+                     --quantization int8 or int4 quantizes others at load"
+                )));
+            }
             ("log-level", "CRITICAL") => Some("error"),
             ("log-level", "WARNING") => Some("warn"),
             ("log-level", "NOTSET") => Some("trace"),
@@ -304,12 +313,6 @@ impl Sorted {
                 return Err(CliError::Usage(format!(
                     "--max-model-len {value}: give a number of tokens, or leave the flag out for \
                      the model's own limit"
-                )));
-            }
-            ("config", file) if file.ends_with(".yaml") || file.ends_with(".yml") => {
-                return Err(CliError::Usage(format!(
-                    "--config {value} is a file for vLLM: settings are in TOML here, and \
-                     `playhouse config` with the same flags prints them"
                 )));
             }
             _ => None,

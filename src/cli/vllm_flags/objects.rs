@@ -94,6 +94,9 @@ impl Objects {
                     ("disable_any_whitespace", Json::Bool(on)) => {
                         arguments.push(format!("--disable-any-whitespace={on}"));
                     }
+                    ("disable_additional_properties", Json::Bool(on)) => {
+                        arguments.push(format!("--disable-additional-properties={on}"));
+                    }
                     ("reasoning_parser", Json::String(parser)) if !parser.is_empty() => {
                         arguments.push(format!("--reasoning-parser={parser}"));
                     }
@@ -101,8 +104,9 @@ impl Objects {
                     (_, Json::String(text)) if text.is_empty() => {}
                     _ => {
                         return Err(CliError::Usage(format!(
-                            "--{flag}: {name} has no meaning here: --disable-any-whitespace and \
-                             --reasoning-parser are the settings of constrained outputs"
+                            "--{flag}: {name} has no meaning here: --disable-any-whitespace, \
+                             --disable-additional-properties and --reasoning-parser are the \
+                             settings of constrained outputs"
                         )));
                     }
                 }

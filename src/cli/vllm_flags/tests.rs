@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::CommandFactory;
 
-use super::{table::FLAGS, *};
+use super::{table::FLAGS, variables::VARIABLES, *};
 
 fn sorted(line: &str) -> Result<(String, usize), String> {
     let (kept, notes) = sort(line.split(' ').map(OsString::from)).map_err(|e| e.to_string())?;
@@ -107,6 +107,8 @@ fn fields_of_objects_become_an_object() {
     let own = "--disable-any-whitespace=false";
     check(&format!("--structured-outputs-config {json}"), own, 1);
     check("--structured-outputs-config.backend auto", "", 1);
+    let closed = "--structured-outputs-config.disable_additional_properties true";
+    check(closed, "--disable-additional-properties=true", 0);
     let refused = sorted("playhouse serve m --structured-outputs-config.disable_fallback true");
     assert!(refused.unwrap_err().contains("disable_fallback"));
     assert!(sorted("playhouse serve m --hf-overrides.a 1 --hf-overrides.a.b 2").is_err());
@@ -132,6 +134,28 @@ fn fields_replace_a_whole_object_and_a_later_object_an_earlier_one() {
 }
 
 #[test]
+fn flags_of_the_command_line_go_before_those_of_a_file_of_vllm() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("vllm.yaml");
+    let text = "model: other\nport: 1\nserved_model_name: [a, b]\nenable-prefix-caching: false\n\
+                trust-remote-code: true\nspeculative-config:\n  method: ngram\n";
+    std::fs::write(&file, text).unwrap();
+    let file = file.display();
+    let switches = "--served-model-name=a --served-model-name=b --no-enable-prefix-caching";
+    let object = "--speculative-config={\"method\":\"ngram\"}";
+    let behind = format!("{switches} --port 2 {object}");
+    check(&format!("--port 2 --config {file}"), &behind, 1);
+    let behind = format!("--port=1 {switches} {object}");
+    check(&format!("--config {file} --disable-prefix-caching"), &behind, 1);
+    let alone = format!("playhouse serve --model=other --port=1 {switches} {object}");
+    assert_eq!(sorted(&format!("playhouse serve --config={file}")), Ok((alone, 1)));
+    let twice = sorted(&format!("playhouse serve m --config {file} --config {file}"));
+    assert!(twice.unwrap_err().contains("only one file"));
+    let toml = "playhouse serve m --config=playhouse.toml";
+    assert_eq!(sorted(toml), Ok((toml.to_owned(), 0)));
+}
+
+#[test]
 fn other_flags_say_what_to_use() {
     let error = sorted("serve m --cpu-offload-gb 9").unwrap_err();
     assert!(error.contains("--quantization"), "{error}");
@@ -143,7 +167,9 @@ fn other_flags_say_what_to_use() {
         ("--rope-scaling {}", "--hf-overrides"),
         ("--speculative-model x", "--speculative-config"),
         ("--max-model-len -1", "--max-model-len -1"),
-        ("--config vllm.yaml", "TOML"),
+        ("--quantization fp8", "a checkpoint that is quantized needs no flag"),
+        ("-q bitsandbytes", "--quantization int8 or int4 quantizes others at load"),
+        ("--config vllm.yaml", "--config vllm.yaml: No such file"),
         ("-ep", "--device"),
     ] {
         let error = sorted(&format!("playhouse serve m {line}")).unwrap_err();
@@ -174,6 +200,9 @@ fn no_flag_of_this_program_is_among_them() {
         | Only(_, text)
         | Off(text)
         | Instead(text)) = *meaning;
+        check_named(name, text, &own);
+    }
+    for (name, text) in VARIABLES {
         check_named(name, text, &own);
     }
 }

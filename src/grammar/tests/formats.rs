@@ -103,6 +103,37 @@ fn the_setting_holds_where_a_format_says_nothing() {
     }
 }
 
+/// As vLLM's default compiler, xgrammar in its strict mode.
+#[test]
+fn the_setting_closes_schemas_whose_parts_can_be_read_alone() {
+    let accepts = |value: &serde_json::Value, text: &str| {
+        let store = store().with_additional_properties_disabled(true);
+        let output: StructuredOutput = schema(value.clone()).into();
+        accepts(&mut store.matcher(&output).unwrap(), text)
+    };
+    let point = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
+    let mut person = json!({
+        "type": "object",
+        "properties": {"at": {"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}},
+        "$defs": {"Point": point},
+    });
+    assert!(accepts(&person, r#"{"at": {"x": 1}}"#) && accepts(&person, r#"{"at": null}"#));
+    assert!(!accepts(&person, r#"{"at": null, "y": 1}"#), "closed");
+    assert!(!accepts(&person, r#"{"at": {"x": 1, "y": 1}}"#), "closed within");
+    person["additionalProperties"] = json!(true);
+    assert!(accepts(&person, r#"{"at": null, "y": 1}"#), "the schema decides");
+    assert!(accepts(&json!({"type": "object"}), r#"{"a": 1}"#), "it names none");
+    let other = json!({"type": "object", "properties": {"y": {"const": 1}}, "required": ["x"]});
+    assert!(accepts(&other, r#"{"x": 1}"#), "it requires one that it does not name");
+    let names = json!({"type": "object", "properties": {"if": {"const": 1}, "not": {}}});
+    assert!(!accepts(&names, r#"{"x": 1}"#), "a property may have the name of a keyword");
+    let both = json!({"allOf": [
+        {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
+        {"type": "object", "properties": {"b": {"const": 2}}, "required": ["b"]},
+    ]});
+    assert!(accepts(&both, r#"{"a": 1, "b": 2}"#), "one part names what the other does not");
+}
+
 #[test]
 fn outputs_match_their_schema() {
     let person = json!({

@@ -1,14 +1,12 @@
-//! Values as Gemma 4 writes them, a character at a time, converted to JSON as they arrive.
+//! Values as Gemma 4 and FunctionGemma write them, a character at a time, converted to JSON as they
+//! arrive.
 //!
-//! A text stands between two `<|"|>` and has no escapes. Keys are bare. Numbers, `true`, `false`
-//! and `null` are those of JSON, and any other bare word is a text. Texts and keys may also be
-//! quoted as in JSON.
+//! A text stands between two marks (`<|"|>` or `<escape>`) and has no escapes. Keys are bare.
+//! Numbers, `true`, `false` and `null` are those of JSON, and any other bare word is a text. Texts
+//! and keys may also be quoted as in JSON.
 
 use super::json::{escape_json_char, quote_json};
 use super::markers::MarkerFinder;
-
-/// The mark at both ends of a text.
-const QUOTE: &str = "<|\"|>";
 
 /// Deepest value that is accepted, as in the JSON scanner.
 const MAX_DEPTH: usize = 127;
@@ -19,6 +17,8 @@ const MAX_WORD_LEN: usize = 4_096;
 /// Follows one value to its end.
 #[derive(Debug)]
 pub(in super::super) struct GemmaLiteral {
+    /// The mark at both ends of a text. It begins with `<`.
+    mark: &'static [&'static str; 1],
     open: Vec<Open>,
     state: State,
     /// The part of a bare word or of a mark that has been read.
@@ -74,12 +74,14 @@ enum State {
 }
 
 impl GemmaLiteral {
-    pub(in super::super) fn new() -> Self {
+    /// Returns a reader of a value whose texts stand between `mark`, which begins with `<`.
+    pub(in super::super) fn new(mark: &'static [&'static str; 1]) -> Self {
         Self {
+            mark,
             open: Vec::new(),
             state: State::Value,
             word: String::new(),
-            finder: MarkerFinder::new(&[QUOTE]),
+            finder: MarkerFinder::new(mark),
         }
     }
 
@@ -161,10 +163,11 @@ impl GemmaLiteral {
 
     fn quote(&mut self, c: char, key: bool, json: &mut String) -> GemmaStep {
         self.word.push(c);
-        if !QUOTE.starts_with(&self.word) {
+        let [mark] = self.mark;
+        if !mark.starts_with(&self.word) {
             return GemmaStep::Bad;
         }
-        if self.word.len() < QUOTE.len() {
+        if self.word.len() < mark.len() {
             return GemmaStep::More;
         }
         self.word.clear();
@@ -255,7 +258,7 @@ mod tests {
 
     /// Returns the JSON of an object, if it is one and the text ends with it.
     fn json_of(text: &str) -> Option<String> {
-        let (mut literal, mut json) = (GemmaLiteral::new(), String::new());
+        let (mut literal, mut json) = (GemmaLiteral::new(&["<|\"|>"]), String::new());
         let mut last = GemmaStep::More;
         for c in text.chars() {
             last = literal.step(c, &mut json);

@@ -9,6 +9,33 @@ use super::{
 /// Returns random texts of the pieces that formats consist of.
 fn garbage() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
+        "<seed:tool_call>",
+        "</seed:tool_call>",
+        "<|tool_call_start|>",
+        "<|tool_call_end|>",
+        "<function_calls>",
+        "</function_calls>",
+        "<|START_ACTION|>[",
+        "]<|END_ACTION|>",
+        "{\"tool_name\": \"f\", ",
+        "<start_function_call>",
+        "<escape>",
+        "<end_function_call>",
+        "<longcat_tool_call>",
+        "</longcat_tool_call>",
+        "<|action_start|><|plugin|>",
+        "<|action_end|>",
+        "<tool_calls>",
+        "</tool_calls>",
+        "<|tools_prefix|>[",
+        "{\"f\": ",
+        "<|tools_suffix|>",
+        "<|message_sep|>\n\n",
+        "function call<|role_sep|>\n",
+        "<|function_call|>",
+        "<function_call>",
+        "<response>",
+        "</response>",
         "<tool_call>",
         "</tool_call>",
         "<|tool_call|>",
@@ -105,6 +132,24 @@ fn garbage() -> impl Strategy<Value = String> {
 
 /// Two calls in each format.
 const OUTPUTS: &[&str] = &[
+    "<seed:tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</function>\n\
+     <function=now>\n</function>\n</seed:tool_call>",
+    "<|tool_call_start|>[f(a='it\\'s', b=[1]), g()]<|tool_call_end|>",
+    "<function_calls>\nf(a='b', c=null)\ng(x={'d': 1})\n</function_calls>",
+    "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a\": 1}}, \
+     {\"tool_name\": \"g\", \"parameters\": {}}]<|END_ACTION|>",
+    "<start_function_call>call:f{a:<escape>b<escape>,c:1}<end_function_call>\
+     <start_function_call>call:g{}<end_function_call>",
+    "<longcat_tool_call>{\"name\": \"f\", \"arguments\": {}}</longcat_tool_call>\n\
+     <longcat_tool_call>{\"name\": \"g\", \"arguments\": {\"a\": 1}}</longcat_tool_call>",
+    "<|action_start|><|plugin|>{\"name\": \"f\", \"parameters\": {\"a\": 1}}<|action_end|>",
+    "<tool_calls>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]\
+     </tool_calls>",
+    "<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {}}]<|tools_suffix|>",
+    "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+    "<function_call> {\"name\": \"f\", \"arguments\": {}}\n<function_call> {\"name\": \"g\", \
+     \"arguments\": {\"a\": 1}}",
+    "so</think>\n<response>\nIt is.\n</response>\n",
     "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n\
      <invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n</tool_call>\n<tool_call>\n\

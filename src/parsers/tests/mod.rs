@@ -1,10 +1,12 @@
 //! Model outputs of every format: complete, cut at every place, ended at every place, and garbage.
 
 mod chain;
+mod framed;
 mod garbage;
 mod incomplete;
 mod named;
 mod reasoning;
+mod tools_further;
 mod tools_json;
 mod tools_marked;
 mod tools_tagged;

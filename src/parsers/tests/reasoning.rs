@@ -3,11 +3,11 @@
 use super::{ReasoningStart, Registry, all_cuts, boundaries, parts, pieces, reasoning_events};
 
 /// A complete output, its thoughts and its content.
-type Whole<'a> = (&'a str, &'a str, &'a str);
+pub(super) type Whole<'a> = (&'a str, &'a str, &'a str);
 
 /// Checks a parser against a table. Each output is cut into pieces at every place, and stopped at
 /// every place.
-fn check(parser: &str, start: &ReasoningStart<'_>, table: &[Whole<'_>]) {
+pub(super) fn check(parser: &str, start: &ReasoningStart<'_>, table: &[Whole<'_>]) {
     for (text, reasoning, content) in table {
         let events = reasoning_events(parser, start, &[text]);
         let (found_reasoning, found_content) = parts(&events);
@@ -29,7 +29,7 @@ fn told(thinking: bool) -> ReasoningStart<'static> {
     ReasoningStart { thinking: Some(thinking), ..ReasoningStart::default() }
 }
 
-fn prompted(prompt: &str) -> ReasoningStart<'_> {
+pub(super) fn prompted(prompt: &str) -> ReasoningStart<'_> {
     ReasoningStart { prompt: Some(prompt), ..ReasoningStart::default() }
 }
 

@@ -160,6 +160,8 @@ impl CallObject {
             "\"arguments\"" | "\"parameters\"" => Field::Arguments,
             "\"id\"" | "\"type\"" => Field::Other,
             _ if self.rigour == Rigour::Bare => return Step::Refused,
+            // Cohere's.
+            "\"tool_name\"" => Field::Name,
             _ => Field::Other,
         };
         self.go(State::Colon(field))

@@ -1,7 +1,10 @@
-//! Gemma 4, whose arguments are not JSON:
+//! Gemma 4 and FunctionGemma, whose arguments are not JSON:
 //! ```text
 //! <|tool_call>call:weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
+//! <start_function_call>call:weather{city:<escape>Paris<escape>,days:3}<end_function_call>
 //! ```
+//! A text between marks stays a text, also one of digits: the marks say so. vLLM reads those of
+//! FunctionGemma as JSON where it can, and drops arguments without marks.
 
 use super::{
     super::scan::{Expected, GemmaLiteral, GemmaStep, Match},
@@ -10,14 +13,32 @@ use super::{
     parser::ToolParser,
 };
 
-const CALL: &str = "<|tool_call>";
-const CALL_END: &[&str] = &["<tool_call|>"];
+/// The markers of a format.
+struct GemmaFormat {
+    /// Opens a call.
+    call: &'static [&'static str],
+    /// Ends a call.
+    call_end: &'static [&'static str],
+    /// Stands at both ends of a text.
+    mark: &'static [&'static str; 1],
+}
+
+const GEMMA4: GemmaFormat =
+    GemmaFormat { call: &["<|tool_call>"], call_end: &["<tool_call|>"], mark: &["<|\"|>"] };
+
+const FUNCTION_GEMMA: GemmaFormat = GemmaFormat {
+    call: &["<start_function_call>"],
+    call_end: &["<end_function_call>"],
+    mark: &["<escape>"],
+};
+
 const BEFORE_NAME: &[&str] = &["call:"];
 
 /// Bytes of the longest name of a function.
 const MAX_NAME_LEN: usize = 256;
 
 struct GemmaBlock {
+    format: &'static GemmaFormat,
     state: State,
 }
 
@@ -37,6 +58,10 @@ impl State {
 }
 
 impl GemmaBlock {
+    fn parser(format: &'static GemmaFormat) -> BlockParser<Self> {
+        BlockParser::new(Self { format, state: State::begin() })
+    }
+
     fn arguments(&mut self, c: char, calls: &mut Calls) -> Step {
         let State::Arguments(literal) = &mut self.state else { return Step::Refused };
         let mut json = String::new();
@@ -47,7 +72,7 @@ impl GemmaBlock {
             GemmaStep::Bad => Step::Refused,
             GemmaStep::Done => {
                 calls.end();
-                self.state = State::End(Expected::new(CALL_END));
+                self.state = State::End(Expected::new(self.format.call_end));
                 Step::More
             }
         }
@@ -58,7 +83,7 @@ impl Block for GemmaBlock {
     const SPECIAL_TOKENS: bool = true;
 
     fn markers(&self) -> &'static [&'static str] {
-        &[CALL]
+        self.format.call
     }
 
     fn open(&mut self, _marker: usize) {
@@ -81,7 +106,7 @@ impl Block for GemmaBlock {
                     return Step::Refused;
                 }
                 calls.start(word, None);
-                self.state = State::Arguments(GemmaLiteral::new());
+                self.state = State::Arguments(GemmaLiteral::new(self.format.mark));
                 self.arguments(c, calls)
             }
             State::Name(name) => {
@@ -104,5 +129,9 @@ impl Block for GemmaBlock {
 }
 
 pub(in super::super) fn gemma4() -> impl ToolParser {
-    BlockParser::new(GemmaBlock { state: State::begin() })
+    GemmaBlock::parser(&GEMMA4)
+}
+
+pub(in super::super) fn functiongemma() -> impl ToolParser {
+    GemmaBlock::parser(&FUNCTION_GEMMA)
 }

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     api::{PauseMode, PauseState},
     server::{
+        health::Timed,
         http::{
             error::ApiError,
             extract::{JsonBody, QueryOf},
@@ -203,6 +204,7 @@ pub(super) async fn release_kv_cache_memory(
         let message = "release_kv_cache_memory requires a completed pause first: POST /pause";
         return Err(ApiError::bad_request(message));
     }
+    let _timed = Timed::sleep_mode("release_kv_cache_memory");
     state.engine.sleep(PauseMode::Keep).await?;
     *state.control.asleep() = Asleep::kv_cache();
     Ok(Json(json!({"status": "kv_cache_released"})))

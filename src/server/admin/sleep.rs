@@ -8,6 +8,7 @@ use super::{control::Asleep, pause::Mode};
 use crate::{
     api::PauseState,
     server::{
+        health::Timed,
         http::{error::ApiError, extract::QueryOf},
         state::AppState,
     },
@@ -34,10 +35,12 @@ pub(super) async fn sleep(
 ) -> Result<Json<Value>, ApiError> {
     match query.level {
         0 => {
+            let _timed = Timed::sleep_mode("sleep");
             state.engine.pause(query.mode.into()).await?;
             state.control.doze();
         }
         1 => {
+            let _timed = Timed::sleep_mode("sleep");
             state.engine.sleep(query.mode.into()).await?;
             *state.control.asleep() = Asleep::all();
         }
@@ -62,6 +65,7 @@ pub(super) async fn wake_up(
 ) -> Result<Json<Value>, ApiError> {
     let tags = query.into_iter().filter(|(name, _)| name == "tags").map(|(_, tag)| tag);
     let tags: Vec<String> = tags.collect();
+    let _timed = Timed::sleep_mode("wake");
     let all_wake = state.control.asleep().wake(&tags);
     if all_wake || !state.engine.is_sleeping() {
         state.engine.wake_up().await?;

@@ -24,7 +24,7 @@ use crate::server::{
         fields::{Int, flag},
         parts::FromParts,
     },
-    turn::{TurnRequest, TurnStyle},
+    turn::{TurnRequest, TurnStyle, readings},
 };
 use crate::turn::ToolChoice;
 
@@ -174,7 +174,7 @@ impl Protocol for ChatRequest {
         let style = Style {
             echoed,
             role,
-            turn,
+            turn: turn.noted_by(readings(state, is_streamed, "chat_completions")),
             num_logprobs: num_logprobs.filter(|_| tells_tokens),
             prompt_logprobs: prompt_logprobs.is_some(),
             prompt_ids,

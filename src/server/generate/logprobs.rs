@@ -1,5 +1,8 @@
 //! Log-probabilities in the shapes of the two APIs. A row holds first the token at the position,
 //! then the most likely ones.
+//!
+//! Numbers are written as 64-bit floats, as vLLM writes them. A token's own number must equal that
+//! among the likely tokens: clients compare them to learn whether the token is the likeliest.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -16,7 +19,7 @@ const LOGPROB_MIN: f32 = -9999.0;
 pub(in crate::server) struct CompletionLogprobs {
     /// Start of each token's text, characters from the start of the whole text.
     text_offset: Vec<usize>,
-    token_logprobs: Vec<Option<f32>>,
+    token_logprobs: Vec<Option<f64>>,
     tokens: Vec<String>,
     top_logprobs: Vec<Option<Map<String, Value>>>,
 }
@@ -63,7 +66,7 @@ impl CompletionLogprobsWriter {
         self.offset += name.chars().count();
         self.written.tokens.push(name);
         let own = row.and_then(|row| row.first());
-        self.written.token_logprobs.push(own.map(|own| own.logprob.max(LOGPROB_MIN)));
+        self.written.token_logprobs.push(own.map(|own| finite(own.logprob)));
         self.written.top_logprobs.push(row.map(|row| self.top(row)));
         self.before.push(token);
     }
@@ -72,7 +75,7 @@ impl CompletionLogprobsWriter {
         let entries = distinct(row).take(self.num_top + 1);
         let entry = |entry: &Logprob| {
             let name = self.names.name(entry.token_id, &self.before);
-            (name, Value::from(entry.logprob.max(LOGPROB_MIN)))
+            (name, Value::from(finite(entry.logprob)))
         };
         entries.map(entry).collect()
     }
@@ -95,7 +98,7 @@ pub(in crate::server) struct ChatLogprob {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 struct ChatLogprobEntry {
     token: String,
-    logprob: f32,
+    logprob: f64,
     /// The exact bytes of the token. Clients can join them to characters.
     bytes: Vec<u8>,
 }
@@ -122,7 +125,7 @@ impl ChatLogprobsWriter {
         let row = token.logprobs.as_deref().unwrap_or_default();
         let named = |id: u32, logprob: Option<f32>| ChatLogprobEntry {
             token: self.names.name(id, &self.before),
-            logprob: logprob.map_or(LOGPROB_MIN, |logprob| logprob.max(LOGPROB_MIN)),
+            logprob: finite(logprob.unwrap_or(LOGPROB_MIN)),
             bytes: self.names.bytes(id),
         };
         let top = distinct(row).take(self.num_top);
@@ -145,13 +148,18 @@ pub(in crate::server) fn prompt_logprobs(
         let before = prompt.get(..=row).unwrap_or(prompt);
         let describe = |entry: &Logprob| {
             let text = names.text(entry.token_id, before);
-            let logprob = entry.logprob.max(LOGPROB_MIN);
+            let logprob = finite(entry.logprob);
             let value = json!({"logprob": logprob, "rank": entry.rank, "decoded_token": text});
             (entry.token_id.to_string(), value)
         };
         Some(distinct(entries).map(describe).collect())
     });
     std::iter::once(None).chain(described).collect()
+}
+
+/// Returns a log-probability that JSON can hold.
+fn finite(logprob: f32) -> f64 {
+    f64::from(logprob.max(LOGPROB_MIN))
 }
 
 /// Returns the entries of a row, each token once. The token at the position is often a likely one,
@@ -202,6 +210,20 @@ mod tests {
             "top_logprobs": [{"a": -0.5}, {"b": -2.0, "c": -0.25}],
         });
         assert_eq!(written, wanted);
+    }
+
+    /// The harness lm-eval compares the numbers in the text of the answer.
+    #[test]
+    fn a_token_and_its_entry_have_the_same_number() {
+        let token = sampled(&[(b'a', -0.284_822_88), (b'a', -0.284_822_88)]);
+        let mut writer = CompletionLogprobsWriter::new(names(), 1);
+        writer.push(&token);
+        let text = serde_json::to_string(&writer.take()).unwrap();
+        assert!(text.contains(r#""token_logprobs":[-0.28482288122177124]"#), "{text}");
+        assert!(text.contains(r#"{"a":-0.28482288122177124}"#), "{text}");
+        let written = ChatLogprobsWriter::new(names(), 1).write(&[token]);
+        let text = serde_json::to_string(&written).unwrap();
+        assert_eq!(text.matches(r#""logprob":-0.28482288122177124"#).count(), 2, "{text}");
     }
 
     #[test]

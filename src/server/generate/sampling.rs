@@ -27,6 +27,8 @@ const MAX_LISTED: usize = 1 << 24;
 #[serde(default)]
 pub(in crate::server) struct SamplingFields {
     pub(in crate::server) n: Option<Int>,
+    /// Only `n` itself: all choices are returned.
+    best_of: Option<Int>,
     temperature: Option<Float>,
     top_p: Option<Float>,
     top_k: Option<Int>,
@@ -98,8 +100,13 @@ impl SamplingFields {
     ) -> Result<SamplingParams, ApiError> {
         let ours = SamplingParams::default();
         let float = |given: Option<Float>, default| given.map_or(default, |Float(value)| value);
+        let n = self.num_choices()?;
+        if let Some(Int(best_of)) = self.best_of.filter(|&best_of| best_of != Int(n.into())) {
+            let message = format!("best_of must be n, here {n}, got {best_of}");
+            return Err(ApiError::invalid("best_of", message));
+        }
         Ok(SamplingParams {
-            n: self.num_choices()?,
+            n,
             presence_penalty: float(
                 self.presence_penalty,
                 defaults.presence_penalty.unwrap_or(ours.presence_penalty),
@@ -408,6 +415,15 @@ mod tests {
     }
 
     #[test]
+    fn as_many_choices_as_are_returned_may_be_asked_for() {
+        let n = |body: Value| params(body).map(|params| params.n).map_err(|error| error.message);
+        assert_eq!(n(json!({"best_of": 1})), Ok(1));
+        assert_eq!(n(json!({"n": 3, "best_of": 3})), Ok(3));
+        let error = n(json!({"n": 2, "best_of": 3})).unwrap_err();
+        assert_eq!(error, "best_of must be n, here 2, got 3");
+    }
+
+    #[test]
     fn a_beam_search_refuses_what_it_would_ignore() {
         let search = |mut body: Value| {
             body["use_beam_search"] = true.into();
@@ -456,6 +472,7 @@ mod tests {
     fn what_the_types_cannot_hold_is_refused_by_name() {
         let wrong = [
             json!({"n": -1}),
+            json!({"best_of": 2}),
             json!({"top_k": -5}),
             json!({"min_tokens": -1}),
             json!({"prompt_logprobs": -2}),

@@ -67,6 +67,16 @@ const METRICS: &[(&str, Kind, &str)] = &[
         Counter,
         "Guessed tokens that were right, by their place among the guesses.",
     ),
+    (
+        "tool_call_parser_invocations_total",
+        Counter,
+        "Readings of texts by a parser of calls, by their outcome.",
+    ),
+    ("sleep_mode_operations_in_flight", Gauge, "Operations of the sleep mode in flight."),
+    ("sleep_mode_operation_duration_seconds", Histogram, "Time of an operation of the sleep mode."),
+    ("websocket_connections_active", Gauge, "Open WebSockets."),
+    ("websocket_connections_total", Counter, "WebSockets that were opened."),
+    ("websocket_connection_duration_seconds", Histogram, "Time for which a WebSocket is open."),
     // Of this engine.
     ("actor_restarts_total", Counter, "Actors that were replaced, by role."),
     ("hangs_total", Counter, "Actors and steps that were found to hang, by role."),

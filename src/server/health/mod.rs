@@ -8,5 +8,7 @@ mod metric_help;
 pub(in crate::server) mod metrics;
 pub(in crate::server) mod probes;
 pub(in crate::server) mod pulse;
+mod timed;
 
 pub use self::metric_help::describe_metrics;
+pub(in crate::server) use self::timed::Timed;

@@ -25,6 +25,9 @@ pub(in crate::server) struct LoadAdapterRequest {
     /// Whether the adapter may take the place of one with this name.
     #[serde(deserialize_with = "flag")]
     load_inplace: Option<bool>,
+    /// vLLM's mark of matrices of all experts in one tensor, which their shapes tell here.
+    #[serde(rename = "is_3d_lora_weight")]
+    _is_3d_lora_weight: Option<bool>,
 }
 
 /// The body of an unload.

@@ -25,7 +25,7 @@ use crate::{
             limits::{at_most, cache_salt},
             parts::FromParts,
         },
-        turn::TurnStyle,
+        turn::{TurnStyle, readings},
     },
 };
 
@@ -100,8 +100,9 @@ impl Protocol for MessagesRequest {
         let (request, turn) =
             self.prompt.plan(state, &exchange.memory, params, Some(max_tokens)).await?;
         let request = RawRequest { cache_salt: self.fields.cache_salt, ..request };
+        let is_streamed = self.fields.stream.unwrap_or(false);
         let style = Style {
-            turn,
+            turn: turn.noted_by(readings(state, is_streamed, "chat_completions")),
             shows_thinking: self.prompt.shows_thinking()?,
             shows_cached: state.config.enable_prompt_tokens_details,
         };
@@ -109,7 +110,6 @@ impl Protocol for MessagesRequest {
         let id = format!("msg_{}", exchange.draws.name);
         let abort = [id.clone(), request_id.0.clone()];
         let names = RequestNames { log: request_id.0.clone(), abort };
-        let is_streamed = self.fields.stream.unwrap_or(false);
         let answer = MessageAnswer { id, request_id, model, style, is_streamed };
         Ok(Plan { names, requests: vec![request], beam_search: None, answer })
     }

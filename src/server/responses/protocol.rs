@@ -42,7 +42,7 @@ use crate::server::{
     },
     media::{MediaParts, media_kwargs},
     state::AppState,
-    turn::TurnRequest,
+    turn::{TurnRequest, readings},
 };
 
 /// The field that names the response before.
@@ -157,6 +157,7 @@ impl Protocol for ResponsesRequest {
             max_tokens,
         };
         let (request, style) = turn.plan(state)?;
+        let style = style.noted_by(readings(state, is_streamed, "responses"));
         let media = media.load(&state.media, &exchange.memory).await?;
         let request = RawRequest { media, ..self.raw_request(state, request)? };
         let status = if asked.background { Status::Queued } else { Status::InProgress };

@@ -1,9 +1,11 @@
 //! The fields of the assistant's turn that all chat protocols share, over [`crate::turn`].
 
 mod allowed_tools;
+mod readings;
 mod tool_choice;
 
 pub(super) use allowed_tools::{AllowedForm, allow};
+pub(super) use readings::readings;
 pub(super) use tool_choice::{check_tools, shown_tool};
 
 pub(super) use crate::turn::{

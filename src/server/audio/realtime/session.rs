@@ -15,6 +15,7 @@ use super::{
     utterances::Utterances,
 };
 use crate::server::{
+    health::Timed,
     http::{error::ApiError, listen::Upgraded},
     memory::RequestMemory,
     state::{AppState, unix_seconds},
@@ -64,6 +65,7 @@ impl Session {
 
     /// Serves the session until it ends. A client that leaves aborts its transcription.
     pub(super) async fn serve(mut self, mut socket: WebSocket, upgraded: Option<Upgraded>) {
+        let _timed = Timed::web_socket();
         let closing = upgraded.as_ref().map(Upgraded::closing).unwrap_or_default();
         let ended = tokio::select! {
             ended = self.exchange(&mut socket) => ended,
