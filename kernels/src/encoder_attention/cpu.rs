@@ -1,9 +1,11 @@
-//! The native version: keys and values are laid out in the memory of the call before.
+//! The native version. Where it may round to bfloat16, and the processor multiplies that, it is
+//! [`paired`]. Otherwise keys and values are laid out in the memory of the call before.
 
 use std::cell::Cell;
 
 use burn_flex::FlexTensor;
 
+use super::paired::{self, Heads};
 use super::{in_blocks, shape};
 use crate::kv_cache::cpu::CpuKv;
 use crate::paged_attention::cpu::attention;
@@ -49,6 +51,13 @@ pub(super) fn attend(
     params: &AttentionParams,
     o: &mut [f32],
 ) {
+    if paired::takes(isa, params) {
+        let [num_kv_heads, head_dim] = heads;
+        let [q, k, v] = rows;
+        let of = |data, num_heads: usize| Heads { data, first: 0, stride: num_heads * head_dim };
+        let heads_of = [of(q, params.num_heads), of(k, num_kv_heads), of(v, num_kv_heads)];
+        return paired::attention(isa, heads_of, heads, meta, params, o);
+    }
     in_blocks(meta, |meta| over_rows(isa, rows, heads, meta, params, o));
 }
 

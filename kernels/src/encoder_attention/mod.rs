@@ -9,6 +9,10 @@
 //! sixteen keys. Every sequence begins a block, so the spans of its sums do not depend on its place
 //! in the batch.
 //!
+//! With [`AttentionParams::rounds_to_bf16`], CPUs that multiply bfloat16 in vectors round q, k, v
+//! and the weights to it ([`paired`]). The sums of a sequence do not depend on its batch there,
+//! either.
+//!
 //! | | |
 //! |---|---|
 //! | shapes | q, o `[num_tokens, num_heads · head_dim]`, k, v `[num_tokens, num_kv_heads · head_dim]` f32 |
@@ -20,6 +24,7 @@ pub(crate) mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
 mod cube_tests;
+mod paired;
 #[cfg(test)]
 mod tests;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionParams, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
-    WeightVector, encoder_attention, gated_norm, paged_attention, profile::timed, qk_norm_rope,
-    qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
+    WeightDtype, WeightVector, encoder_attention, gated_norm, paged_attention, profile::timed,
+    qk_norm_rope, qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
 };
 
 use super::linears::AttentionParts;
@@ -250,6 +250,7 @@ impl Attention {
             rounds_alibi: attention.rounds_alibi,
             sinks: sinks.transpose()?,
             tensor_cores: loader.tensor_cores(),
+            rounds_to_bf16: loader.dtype() == WeightDtype::Bf16,
             ..AttentionParams::new(attention.num_heads, attention.scale)
         };
         params
