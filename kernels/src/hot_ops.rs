@@ -171,6 +171,15 @@ hot_ops! {
         meta: (&AttentionMetadata),
         params: (&AttentionParams),
     ) -> (FloatTensor<Self>);
+    /// See [`encoder_attention::encoder_self_attention`].
+    encoder_attention::encoder_self_attention(
+        qkv: (FloatTensor<Self>),
+        heads: (&QkvHeads),
+        positions: (&[u32]),
+        table: (Option<&RotaryTable>),
+        meta: (&AttentionMetadata),
+        params: (&AttentionParams),
+    ) -> (FloatTensor<Self>);
     /// See [`cross_attention::cross_attention`].
     cross_attention::cross_attention(
         q: (FloatTensor<Self>),

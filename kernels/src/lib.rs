@@ -71,7 +71,7 @@ pub use device::{ComputeDevice, DeviceKind, DeviceMemory, device_memory, devices
 pub use dtype::{WeightDtype, WeightView};
 pub use elementwise::{add, add_scaled, clamp, gate_rows, scale, scale_rows, soft_cap};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
-pub use encoder_attention::encoder_attention;
+pub use encoder_attention::{encoder_attention, encoder_self_attention};
 pub use error::KernelError;
 pub use experts::{
     ExpertActivation, ExpertLora, ExpertSegment, ExpertWeights, Experts, experts, experts_with_lora,

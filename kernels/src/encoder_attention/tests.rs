@@ -1,12 +1,12 @@
 //! Results agree with the reference, and a token depends on its sequence alone.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, TensorData};
 
 use super::cpu::attend;
 use super::*;
 use crate::paged_attention::reference::paged_attention;
 use crate::simd::{Isa, bf16_bits};
-use crate::{AttentionMask, DistanceBiases};
+use crate::{AttentionMask, DistanceBiases, qk_norm_rope};
 
 /// A ragged batch, and the attention over it.
 #[derive(Debug, Clone)]
@@ -205,6 +205,39 @@ fn a_soft_cap_is_computed_in_f32() {
         o
     };
     assert_eq!(run(case(true)), run(case(false)));
+}
+
+#[test]
+fn heads_are_read_where_they_are() {
+    let device = Device::flex();
+    let dense = |rows: &[f32], width: usize| {
+        Tensor::<2>::from_data(TensorData::new(rows.to_vec(), [rows.len() / width, width]), &device)
+    };
+    for case in Case::all(2).into_iter().chain(Case::rounded()) {
+        let ([num_heads, num_kv_heads], head_dim) = (case.heads, case.head_dim);
+        let (meta, params) = (Case::meta(&case.lens), case.params());
+        let [q, k, v] = case.rows();
+        let [q, k, v] = [(q, num_heads), (k, num_kv_heads), (v, num_kv_heads)]
+            .map(|(rows, heads)| dense(&rows, heads * head_dim));
+        for clip in [None, Some(0.5)] {
+            let heads = QkvHeads {
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                q_norm: None,
+                k_norm: None,
+                norms_after_rope: false,
+                eps: 0.0,
+                clip,
+            };
+            let qkv = Tensor::cat(vec![q.clone(), k.clone(), v.clone()], 1);
+            let positions = &meta.positions;
+            let (q, k, v) = qk_norm_rope(qkv.clone(), &heads, positions, None);
+            let expected = encoder_attention(q, k, v, num_kv_heads, &meta, &params);
+            let got = encoder_self_attention(qkv, &heads, positions, None, &meta, &params);
+            assert_eq!(got.into_data(), expected.into_data(), "{case:?} {clip:?}");
+        }
+    }
 }
 
 #[test]
