@@ -64,6 +64,13 @@ hot_ops! {
         weight: (&LinearWeight),
         bias: (Option<&WeightVector>),
     ) -> (FloatTensor<Self>);
+    /// See [`linear::linear_activated`].
+    linear::linear_activated(
+        x: (FloatTensor<Self>),
+        weight: (&LinearWeight),
+        bias: (Option<&WeightVector>),
+        activation: (Activation),
+    ) -> (FloatTensor<Self>);
     /// See [`linear::linear_swiglu`].
     linear::linear_swiglu(x: (FloatTensor<Self>), weight: (&LinearWeight)) -> (FloatTensor<Self>);
     /// See [`rms_norm::rms_norm`]; returns x, too.

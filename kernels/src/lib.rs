@@ -82,7 +82,8 @@ pub use latent::{LatentNorm, LatentProjections, latent_keys, latent_queries, lat
 pub use layer_norm::{add_layer_norm, layer_norm};
 pub use linear::{
     ActivationDtype, LinearWeight, PackedSections, QuantizationScheme, TensorCores, TunedProduct,
-    adopt_tuned_products, has_tensor_cores, linear, linear_swiglu, packed_layout, tuned_products,
+    adopt_tuned_products, has_tensor_cores, linear, linear_activated, linear_swiglu, packed_layout,
+    tuned_products,
 };
 pub use linear_attention::{
     GatedDeltaRule, LightningAttention, LinearHeads, gated_delta_rule, lightning_attention,
