@@ -52,9 +52,9 @@ impl<'a> Heads<'a> {
 
 /// Returns whether attention with these parameters may be computed here.
 pub(super) fn takes(isa: Isa, params: &AttentionParams) -> bool {
-    let AttentionParams { mask, soft_cap, alibi_slopes, sinks, rounds_to_bf16, .. } = params;
+    let AttentionParams { mask, scale, soft_cap, alibi_slopes, sinks, rounds_to_bf16, .. } = params;
     let sees_both_sides = matches!(mask, AttentionMask::Both | AttentionMask::Around(_));
-    let is_plain = soft_cap.is_none() && alibi_slopes.is_none() && sinks.is_none();
+    let is_plain = soft_cap.is_none() && alibi_slopes.is_none() && sinks.is_none() && *scale > 0.0;
     *rounds_to_bf16 && isa.rounds_pairs() && sees_both_sides && is_plain
 }
 
@@ -213,10 +213,11 @@ impl<S: Simd> Task<S> for Piece<'_> {
             let place = (self.first_token + position) * self.batch.params.num_heads + head;
             // SAFETY: pieces have different tokens or heads, so their rows of o do not overlap.
             let out = unsafe { self.batch.o.slice(place * head_dim, head_dim) };
+            let inverse = sum.recip();
             for (out, x) in out.iter_mut().zip(sums.as_flattened()) {
                 // Within a larger tile, a weight of zero may turn −0 into +0. This makes all zeros
                 // +0.
-                *out = x / sum + 0.0;
+                *out = x * inverse + 0.0;
             }
         }
     }

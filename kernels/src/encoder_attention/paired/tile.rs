@@ -107,7 +107,7 @@ impl Span<'_> {
         let params = self.piece.batch.params;
         let (position, head) = self.piece.position_and_head(first + r);
         let seen = self.seen(first + r);
-        let (scale, mut max) = (s.splat(params.scale), s.splat(f32::NEG_INFINITY));
+        let mut max = s.splat(f32::NEG_INFINITY);
         for (block, scores) in scores.iter_mut().enumerate() {
             for (half, x) in scores[r].iter_mut().enumerate() {
                 let at = (first_block + block) * BLOCK + half * LANES;
@@ -115,12 +115,12 @@ impl Span<'_> {
                     *x = [f32::NEG_INFINITY; LANES];
                     continue;
                 }
-                let mut score = s.mul(s.load(x), scale);
                 if let Some(biases) = &params.distance_biases {
                     let distance = (self.start + at) as i64 - position as i64;
-                    score = s.add(score, s.load(&biases.lanes(head, distance)));
+                    let biases = s.load(&biases.lanes(head, distance));
+                    let score = s.fma(s.load(x), s.splat(params.scale), biases);
+                    s.store(x, score);
                 }
-                s.store(x, score);
                 if at < seen.start || at + LANES > seen.end {
                     x[..seen.start.saturating_sub(at)].fill(f32::NEG_INFINITY);
                     x[(seen.end - at).min(LANES)..].fill(f32::NEG_INFINITY);
@@ -128,14 +128,17 @@ impl Span<'_> {
                 max = s.max(s.load(x), max);
             }
         }
-        let max = total[0].max(max_of(s, max));
+        // Scores with biases are scaled now. Others are scaled where they are used, and the scale
+        // is above 0, so it keeps their order.
+        let scale = if params.distance_biases.is_some() { 1.0 } else { params.scale };
+        let max = total[0].max(max_of(s, max) * scale);
         // A row may see no key of the span, nor of those before. Its weights are then 0.
         let shift = s.splat(if max == f32::NEG_INFINITY { 0.0 } else { -max });
-        let mut sum = s.splat(0.0);
+        let (scale, mut sum) = (s.splat(scale), s.splat(0.0));
         for (scores, weights) in scores.iter().zip(weights) {
             let [low, high] = &scores[r];
-            let (even, odd) =
-                (exp(s, s.add(s.load(low), shift)), exp(s, s.add(s.load(high), shift)));
+            let even = exp(s, s.fma(s.load(low), scale, shift));
+            let odd = exp(s, s.fma(s.load(high), scale, shift));
             sum = s.add(s.add(sum, even), odd);
             s.narrow_pairs(bytemuck::cast_mut::<_, Line>(&mut weights[r]), even, odd);
         }
