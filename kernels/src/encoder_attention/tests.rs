@@ -176,7 +176,7 @@ fn rounded_products_agree_with_the_reference() {
         for case in Case::rounded() {
             let (rows, tolerance) = match isa.rounds_pairs() {
                 true => (case.rounded_rows(), 4e-3),
-                false => (case.rows(), 4e-6),
+                false => (case.rows(), 1e-5),
             };
             let exact = reference_of(&case, &case.params(), rows);
             let got = case.run(isa, 0, &case.lens);
