@@ -185,7 +185,7 @@ impl<S: Simd> Task<S> for Piece<'_> {
         // A later row sees no key before those that an earlier one sees, and its last is no
         // earlier.
         let seen = self.seen(0).start..self.seen(rows - 1).end;
-        let keys_at_once = SPAN_KEYS.min((self.len).next_multiple_of(BLOCK));
+        let keys_at_once = SPAN_KEYS.min(self.len.next_multiple_of(BLOCK));
         let mut keys = Scratch::<[Line; 2]>::new(keys_at_once / BLOCK * chunks * LANES);
         let mut values = Scratch::<[Line; 2]>::new(keys_at_once / BLOCK * chunks * LANES);
         let mut sums = Scratch::<[f32; LANES]>::zeroed(rows * 2 * chunks);
