@@ -64,6 +64,13 @@ hot_ops! {
         weight: (&LinearWeight),
         bias: (Option<&WeightVector>),
     ) -> (FloatTensor<Self>);
+    /// See [`linear::linear_activated`].
+    linear::linear_activated(
+        x: (FloatTensor<Self>),
+        weight: (&LinearWeight),
+        bias: (Option<&WeightVector>),
+        activation: (Activation),
+    ) -> (FloatTensor<Self>);
     /// See [`linear::linear_swiglu`].
     linear::linear_swiglu(x: (FloatTensor<Self>), weight: (&LinearWeight)) -> (FloatTensor<Self>);
     /// See [`rms_norm::rms_norm`]; returns x, too.
@@ -168,6 +175,15 @@ hot_ops! {
         k: (FloatTensor<Self>),
         v: (FloatTensor<Self>),
         num_kv_heads: (usize),
+        meta: (&AttentionMetadata),
+        params: (&AttentionParams),
+    ) -> (FloatTensor<Self>);
+    /// See [`encoder_attention::encoder_self_attention`].
+    encoder_attention::encoder_self_attention(
+        qkv: (FloatTensor<Self>),
+        heads: (&QkvHeads),
+        positions: (&[u32]),
+        table: (Option<&RotaryTable>),
         meta: (&AttentionMetadata),
         params: (&AttentionParams),
     ) -> (FloatTensor<Self>);

@@ -71,7 +71,7 @@ pub use device::{ComputeDevice, DeviceKind, DeviceMemory, device_memory, devices
 pub use dtype::{WeightDtype, WeightView};
 pub use elementwise::{add, add_scaled, clamp, gate_rows, scale, scale_rows, soft_cap};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};
-pub use encoder_attention::encoder_attention;
+pub use encoder_attention::{encoder_attention, encoder_self_attention};
 pub use error::KernelError;
 pub use experts::{
     ExpertActivation, ExpertLora, ExpertSegment, ExpertWeights, Experts, experts, experts_with_lora,
@@ -82,7 +82,8 @@ pub use latent::{LatentNorm, LatentProjections, latent_keys, latent_queries, lat
 pub use layer_norm::{add_layer_norm, layer_norm};
 pub use linear::{
     ActivationDtype, LinearWeight, PackedSections, QuantizationScheme, TensorCores, TunedProduct,
-    adopt_tuned_products, has_tensor_cores, linear, linear_swiglu, packed_layout, tuned_products,
+    adopt_tuned_products, has_tensor_cores, linear, linear_activated, linear_swiglu, packed_layout,
+    tuned_products,
 };
 pub use linear_attention::{
     GatedDeltaRule, LightningAttention, LinearHeads, gated_delta_rule, lightning_attention,

@@ -36,6 +36,21 @@ pub(crate) fn activate_row<S: Simd>(s: S, x: &mut [f32], activation: Activation)
     with_map!(activation, f => map_in_place(s, x, f));
 }
 
+/// The task of computing `f(x)` in place.
+pub(crate) struct Activated<'a> {
+    pub(crate) x: &'a mut [f32],
+    pub(crate) activation: Activation,
+}
+
+impl Kernel for Activated<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        activate_row(s, self.x, self.activation);
+    }
+}
+
 /// Multiplies a row by `f(scale · gate)` of a row of equal length, in place.
 #[inline(always)]
 pub(crate) fn gate_row<S: Simd>(

@@ -1,16 +1,20 @@
-//! The native version: keys and values are laid out in the memory of the call before.
+//! The native version. Where it may round to bfloat16, and the processor multiplies that, it is
+//! [`paired`]. Otherwise keys and values are laid out in the memory of the call before.
 
 use std::cell::Cell;
 
 use burn_flex::FlexTensor;
 
+use super::paired::{self, Heads};
 use super::{in_blocks, shape};
 use crate::kv_cache::cpu::CpuKv;
 use crate::paged_attention::cpu::attention;
+use crate::profile::timed;
+use crate::qk_norm_rope::cpu::qk_norm_rope;
 use crate::simd::Isa;
 use crate::tensors::{dense, dims2, values, values_mut};
 use crate::workspace::{give_back, tensor};
-use crate::{AttentionMetadata, AttentionParams, KvCacheShape, KvDtype};
+use crate::{AttentionMetadata, AttentionParams, KvCacheShape, KvDtype, QkvHeads, RotaryTable};
 
 thread_local! {
     /// Memory of keys and values.
@@ -40,6 +44,38 @@ pub(crate) fn encoder_attention(
     o
 }
 
+/// Computes attention of the heads of qkv.
+pub(crate) fn encoder_self_attention(
+    qkv: FlexTensor,
+    heads: &QkvHeads,
+    positions: &[u32],
+    table: Option<&RotaryTable>,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) -> FlexTensor {
+    let isa = Isa::active();
+    if !heads.are_ready(table) || !paired::takes(isa, params) {
+        let (q, k, v) = timed("qk_norm_rope", || qk_norm_rope(qkv, heads, positions, table));
+        let num_kv_heads = heads.num_kv_heads;
+        return timed("attention", || encoder_attention(q, k, v, num_kv_heads, meta, params));
+    }
+    let [tokens, stride] = dims2(&qkv);
+    heads.check([tokens, stride], positions, table);
+    assert_eq!(meta.num_tokens(), tokens, "encoder_self_attention: tokens of the batch");
+    assert_eq!(params.num_heads, heads.num_heads, "encoder_self_attention: heads");
+    params.check(heads.num_kv_heads);
+    let qkv = dense(qkv);
+    let mut o = tensor(tokens, heads.q_size());
+    let parts =
+        heads.columns().map(|columns| Heads { data: values(&qkv), first: columns.start, stride });
+    let sizes = [heads.num_kv_heads, heads.head_dim];
+    timed("attention", || {
+        paired::attention(isa, parts, sizes, meta, params, values_mut(&mut o));
+    });
+    give_back(qkv);
+    o
+}
+
 /// Computes attention of the rows q, k and v on one instruction set.
 pub(super) fn attend(
     isa: Isa,
@@ -49,6 +85,13 @@ pub(super) fn attend(
     params: &AttentionParams,
     o: &mut [f32],
 ) {
+    if paired::takes(isa, params) {
+        let [num_kv_heads, head_dim] = heads;
+        let [q, k, v] = rows;
+        let of = |data, num_heads: usize| Heads { data, first: 0, stride: num_heads * head_dim };
+        let heads_of = [of(q, params.num_heads), of(k, num_kv_heads), of(v, num_kv_heads)];
+        return paired::attention(isa, heads_of, heads, meta, params, o);
+    }
     in_blocks(meta, |meta| over_rows(isa, rows, heads, meta, params, o));
 }
 

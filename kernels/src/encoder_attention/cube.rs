@@ -7,7 +7,9 @@ use crate::cube::Rows;
 use crate::kv_cache::cube::{CubeKv, reshape_and_cache};
 use crate::kv_cache::{KvLayer, KvStorage};
 use crate::paged_attention::cube::paged_attention;
-use crate::{AttentionMetadata, AttentionParams, KvDtype};
+use crate::profile::timed;
+use crate::qk_norm_rope::cube::qk_norm_rope;
+use crate::{AttentionMetadata, AttentionParams, KvDtype, QkvHeads, RotaryTable};
 
 /// Computes attention on GPU tensors.
 pub(crate) fn encoder_attention(
@@ -24,6 +26,19 @@ pub(crate) fn encoder_attention(
         return q;
     }
     in_blocks(meta, |meta| over_rows([q, k, v], [num_kv_heads, head_dim], meta, params))
+}
+
+/// Computes attention of the heads of qkv.
+pub(crate) fn encoder_self_attention(
+    qkv: CubeTensor,
+    heads: &QkvHeads,
+    positions: &[u32],
+    table: Option<&RotaryTable>,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) -> CubeTensor {
+    let (q, k, v) = timed("qk_norm_rope", || qk_norm_rope(qkv, heads, positions, table));
+    timed("attention", || encoder_attention(q, k, v, heads.num_kv_heads, meta, params))
 }
 
 /// Computes attention of the rows q over the rows k and v, whose places in blocks `meta` has.

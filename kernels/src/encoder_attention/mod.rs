@@ -9,6 +9,10 @@
 //! sixteen keys. Every sequence begins a block, so the spans of its sums do not depend on its place
 //! in the batch.
 //!
+//! With [`AttentionParams::rounds_to_bf16`], CPUs that multiply bfloat16 in vectors round q, k, v
+//! and the weights to it ([`paired`]). The sums of a sequence do not depend on its batch there,
+//! either.
+//!
 //! | | |
 //! |---|---|
 //! | shapes | q, o `[num_tokens, num_heads · head_dim]`, k, v `[num_tokens, num_kv_heads · head_dim]` f32 |
@@ -20,6 +24,7 @@ pub(crate) mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
 mod cube_tests;
+mod paired;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +34,7 @@ use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
 use crate::hot_ops::HotOps;
-use crate::{AttentionMetadata, AttentionParams, KvCacheShape};
+use crate::{AttentionMetadata, AttentionParams, KvCacheShape, QkvHeads, RotaryTable};
 
 /// Tokens of a block: a vector of lanes, so that short sequences leave little room unused.
 pub(crate) const BLOCK_SIZE: usize = 16;
@@ -52,6 +57,28 @@ pub fn encoder_attention(
 ) -> Tensor<2> {
     let [q, k, v] = [q, k, v].map(Tensor::into_dispatch);
     Tensor::from_dispatch(Dispatch::encoder_attention(q, k, v, num_kv_heads, meta, params))
+}
+
+/// Computes [`encoder_attention`] of the queries, keys and values that
+/// [`qk_norm_rope`](crate::qk_norm_rope()) returns for qkv, `[num_tokens, q_size + 2 * kv_size]`.
+/// Returns `[num_tokens, q_size]`, with the same bytes. Where a layer changes no heads, and their
+/// products are of bfloat16, the heads are read where they are. Recordings of times have both parts
+/// by their names `qk_norm_rope` and `attention`, or the second name alone.
+///
+/// # Panics
+/// Where one of the two operations panics.
+#[must_use]
+pub fn encoder_self_attention(
+    qkv: Tensor<2>,
+    heads: &QkvHeads,
+    positions: &[u32],
+    table: Option<&RotaryTable>,
+    meta: &AttentionMetadata,
+    params: &AttentionParams,
+) -> Tensor<2> {
+    let qkv = qkv.into_dispatch();
+    let o = Dispatch::encoder_self_attention(qkv, heads, positions, table, meta, params);
+    Tensor::from_dispatch(o)
 }
 
 thread_local! {

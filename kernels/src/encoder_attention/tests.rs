@@ -1,12 +1,12 @@
 //! Results agree with the reference, and a token depends on its sequence alone.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, TensorData};
 
 use super::cpu::attend;
 use super::*;
 use crate::paged_attention::reference::paged_attention;
-use crate::simd::Isa;
-use crate::{AttentionMask, DistanceBiases};
+use crate::simd::{Isa, bf16_bits};
+use crate::{AttentionMask, DistanceBiases, qk_norm_rope};
 
 /// A ragged batch, and the attention over it.
 #[derive(Debug, Clone)]
@@ -17,6 +17,7 @@ pub(super) struct Case {
     pub(super) head_dim: usize,
     mask: AttentionMask,
     has_biases: bool,
+    rounds_to_bf16: bool,
 }
 
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
@@ -40,6 +41,7 @@ impl Case {
                 head_dim,
                 mask,
                 has_biases: false,
+                rounds_to_bf16: false,
             };
             [
                 case(&[1], [1, 1], unit),
@@ -54,6 +56,30 @@ impl Case {
         Self::all(unit).into_iter().map(|case| Self { has_biases: true, ..case })
     }
 
+    /// Returns batches whose products may be rounded, some of several spans.
+    fn rounded() -> impl Iterator<Item = Self> {
+        let masks = [AttentionMask::Both, AttentionMask::Around(65)];
+        let of_mask = |mask: AttentionMask| {
+            let case = |lens: &[usize], heads, head_dim| Self {
+                lens: lens.to_vec(),
+                heads,
+                head_dim,
+                mask,
+                has_biases: false,
+                rounds_to_bf16: false,
+            };
+            [
+                case(&[128, 33], [2, 2], 64),
+                case(&[530, 31], [2, 1], 80),
+                case(&[257], [1, 1], 128),
+                case(&[19], [3, 1], 34),
+            ]
+        };
+        let wide = masks.into_iter().flat_map(of_mask);
+        let all = Self::all(2).into_iter().chain(Self::with_biases(2)).chain(wide);
+        all.map(|case| Self { rounds_to_bf16: true, ..case })
+    }
+
     pub(super) fn params(&self) -> AttentionParams {
         self.params_on(&Device::flex())
     }
@@ -65,6 +91,7 @@ impl Case {
         AttentionParams {
             mask: self.mask,
             distance_biases: self.has_biases.then(biases),
+            rounds_to_bf16: self.rounds_to_bf16,
             ..AttentionParams::new(self.heads[0], scale)
         }
     }
@@ -74,6 +101,12 @@ impl Case {
         let tokens: usize = self.lens.iter().sum();
         let [queries, keys] = self.heads.map(|heads| tokens * heads * self.head_dim);
         [numbers(queries, 1), numbers(keys, 2), numbers(keys, 3)]
+    }
+
+    /// Returns the same, rounded to bfloat16.
+    fn rounded_rows(&self) -> [Vec<f32>; 3] {
+        let rounded = |x: f32| f32::from_bits(u32::from(bf16_bits(x)) << 16);
+        self.rows().map(|rows| rows.into_iter().map(rounded).collect())
     }
 
     pub(super) fn meta(lens: &[usize]) -> AttentionMetadata {
@@ -105,8 +138,12 @@ impl Case {
 
 /// Returns the result in straight loops.
 pub(super) fn reference(case: &Case, params: &AttentionParams) -> Vec<f64> {
+    reference_of(case, params, case.rows())
+}
+
+/// Returns the result over q, k and v in straight loops.
+fn reference_of(case: &Case, params: &AttentionParams, [q, k, v]: [Vec<f32>; 3]) -> Vec<f64> {
     let ([_, num_kv_heads], head_dim) = (case.heads, case.head_dim);
-    let [q, k, v] = case.rows();
     let meta = Case::meta(&case.lens);
     let shape = KvCacheShape { ..shape(&meta, num_kv_heads, head_dim) };
     let stored = |position: usize, seq: usize, head: usize| {
@@ -132,10 +169,82 @@ fn ragged_batches_agree_with_the_reference() {
     }
 }
 
+/// Over rounded operands, only the rounding of the weights is left: 2⁻⁹ of each.
+#[test]
+fn rounded_products_agree_with_the_reference() {
+    for isa in Isa::available() {
+        for case in Case::rounded() {
+            let (rows, tolerance) = match isa.rounds_pairs() {
+                true => (case.rounded_rows(), 4e-3),
+                false => (case.rows(), 1e-5),
+            };
+            let exact = reference_of(&case, &case.params(), rows);
+            let got = case.run(isa, 0, &case.lens);
+            assert_eq!(got.len(), exact.len());
+            for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
+                let close = (f64::from(*got) - exact).abs() <= tolerance;
+                assert!(close, "{isa:?} {case:?}: [{i}] is {got}, not {exact}");
+            }
+        }
+    }
+}
+
+/// The attention that has no rounded products is that of f32.
+#[test]
+fn a_soft_cap_is_computed_in_f32() {
+    let case = |rounds_to_bf16: bool| {
+        let case = Case::rounded().last().unwrap();
+        Case { rounds_to_bf16, ..case }
+    };
+    let run = |case: Case| {
+        let params = AttentionParams { soft_cap: Some(2.0), ..case.params() };
+        let ([q, k, v], meta) = (case.rows(), Case::meta(&case.lens));
+        let mut o = vec![f32::NAN; q.len()];
+        let heads = [case.heads[1], case.head_dim];
+        attend(Isa::active(), [&q, &k, &v], heads, &meta, &params, &mut o);
+        o
+    };
+    assert_eq!(run(case(true)), run(case(false)));
+}
+
+#[test]
+fn heads_are_read_where_they_are() {
+    let device = Device::flex();
+    let dense = |rows: &[f32], width: usize| {
+        Tensor::<2>::from_data(TensorData::new(rows.to_vec(), [rows.len() / width, width]), &device)
+    };
+    for case in Case::all(2).into_iter().chain(Case::rounded()) {
+        let ([num_heads, num_kv_heads], head_dim) = (case.heads, case.head_dim);
+        let (meta, params) = (Case::meta(&case.lens), case.params());
+        let [q, k, v] = case.rows();
+        let [q, k, v] = [(q, num_heads), (k, num_kv_heads), (v, num_kv_heads)]
+            .map(|(rows, heads)| dense(&rows, heads * head_dim));
+        for clip in [None, Some(0.5)] {
+            let heads = QkvHeads {
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                q_norm: None,
+                k_norm: None,
+                norms_after_rope: false,
+                eps: 0.0,
+                clip,
+            };
+            let qkv = Tensor::cat(vec![q.clone(), k.clone(), v.clone()], 1);
+            let positions = &meta.positions;
+            let (q, k, v) = qk_norm_rope(qkv.clone(), &heads, positions, None);
+            let expected = encoder_attention(q, k, v, num_kv_heads, &meta, &params);
+            let got = encoder_self_attention(qkv, &heads, positions, None, &meta, &params);
+            assert_eq!(got.into_data(), expected.into_data(), "{case:?} {clip:?}");
+        }
+    }
+}
+
 #[test]
 fn a_sequence_does_not_depend_on_its_batch() {
     for isa in Isa::available() {
-        for case in Case::all(2).into_iter().chain(Case::with_biases(2)) {
+        let of_f32 = Case::all(2).into_iter().chain(Case::with_biases(2));
+        for case in of_f32.chain(Case::rounded()) {
             let all = case.run(isa, 0, &case.lens);
             let (mut first, width) = (0, case.heads[0] * case.head_dim);
             for len in &case.lens {
@@ -152,18 +261,21 @@ fn a_sequence_does_not_depend_on_its_batch() {
 /// The memory of a call is reused. Numbers of an earlier call must not matter.
 #[test]
 fn numbers_of_a_call_before_are_not_read() {
-    let case = |lens: &[usize]| Case {
-        lens: lens.to_vec(),
-        heads: [2, 2],
-        head_dim: 8,
-        mask: AttentionMask::Both,
-        has_biases: false,
-    };
-    let isa = Isa::active();
-    let fresh = case(&[5, 3]).run(isa, 0, &[5, 3]);
-    let mut o = vec![0.0; 64 * 16];
-    let nan = vec![f32::NAN; 64 * 16];
-    let params = case(&[64]).params();
-    attend(isa, [&nan, &nan, &nan], [2, 8], &Case::meta(&[64]), &params, &mut o);
-    assert_eq!(case(&[5, 3]).run(isa, 0, &[5, 3]), fresh);
+    for rounds_to_bf16 in [false, true] {
+        let case = |lens: &[usize]| Case {
+            lens: lens.to_vec(),
+            heads: [2, 2],
+            head_dim: 8,
+            mask: AttentionMask::Both,
+            has_biases: false,
+            rounds_to_bf16,
+        };
+        let isa = Isa::active();
+        let fresh = case(&[5, 3]).run(isa, 0, &[5, 3]);
+        let mut o = vec![0.0; 64 * 16];
+        let nan = vec![f32::NAN; 64 * 16];
+        let params = case(&[64]).params();
+        attend(isa, [&nan, &nan, &nan], [2, 8], &Case::meta(&[64]), &params, &mut o);
+        assert_eq!(case(&[5, 3]).run(isa, 0, &[5, 3]), fresh);
+    }
 }

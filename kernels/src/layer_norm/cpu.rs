@@ -39,8 +39,15 @@ pub(crate) fn add_layer_norm(
     let [rows, features] = dims2(&x);
     assert_eq!([rows, features], dims2(&residual), "add_layer_norm: shapes of x and residual");
     let norm = Norm::new(features, weight, bias, eps);
-    let (x, residual) = (dense(x), dense(residual));
-    let (mut y, mut sum) = (tensor(rows, features), tensor(rows, features));
+    let (mut x, residual) = (dense(x), dense(residual));
+    let mut y = tensor(rows, features);
+    if x.is_unique() {
+        let (sum, y_rows) = (values_mut(&mut x), values_mut(&mut y));
+        add_onto_normed(Isa::active(), sum, values(&residual), norm, y_rows);
+        give_back(residual);
+        return (y, x);
+    }
+    let mut sum = tensor(rows, features);
     let out = [values_mut(&mut y), values_mut(&mut sum)];
     add_normed(Isa::active(), values(&x), values(&residual), norm, out);
     give_back(x);
@@ -94,6 +101,39 @@ pub(super) fn add_normed(
         isa.run(AddRows { x: &x[start..][..len], residual: &residual[start..][..len], sum });
         isa.run(NormRows { x: sum, norm, y });
     });
+}
+
+/// Does the same with sums that take the memory of x, which is in the cache.
+pub(super) fn add_onto_normed(
+    isa: Isa,
+    sum: &mut [f32],
+    residual: &[f32],
+    norm: Norm<'_>,
+    y: &mut [f32],
+) {
+    let shared = SharedMut::new(sum);
+    for_each_rows(y, norm.features, |first, y| {
+        let (start, len) = (first * norm.features, y.len());
+        // SAFETY: pieces of y are disjoint, and this is the same piece of the sums.
+        let sum = unsafe { shared.slice(start, len) };
+        isa.run(AddOnto { sum: &mut *sum, residual: &residual[start..][..len] });
+        isa.run(NormRows { x: sum, norm, y });
+    });
+}
+
+/// The task of adding some rows to others.
+struct AddOnto<'a> {
+    sum: &'a mut [f32],
+    residual: &'a [f32],
+}
+
+impl Kernel for AddOnto<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        map_onto(s, self.sum, self.residual, Sum);
+    }
 }
 
 /// The task of normalising some rows.

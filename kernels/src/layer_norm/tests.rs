@@ -70,6 +70,9 @@ fn sums_and_their_norms_equal_those_of_two_passes() {
         cpu::add_normed(isa, &x, &residual, norm, [&mut y, &mut sum]);
         assert_eq!(sum, expected);
         assert_eq!(y, normed(isa, &expected, norm));
+        let (mut in_place, mut again) = (x.clone(), vec![f32::NAN; x.len()]);
+        cpu::add_onto_normed(isa, &mut in_place, &residual, norm, &mut again);
+        assert_eq!((in_place, again), (sum, y));
     }
 }
 

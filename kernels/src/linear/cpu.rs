@@ -7,7 +7,8 @@ use super::pack::{PANEL, PackedWeight};
 use super::product::Product;
 use super::{LinearStorage, LinearWeight, quantized};
 use crate::WeightVector;
-use crate::activation::{Activation, cpu::gated};
+use crate::activation::Activation;
+use crate::activation::cpu::{activate, gated};
 use crate::simd::Isa;
 use crate::tensors::{dense, dims2, values, values_mut};
 use crate::threads::SharedMut;
@@ -22,6 +23,39 @@ pub(crate) fn linear(
     weight: &LinearWeight,
     bias: Option<&WeightVector>,
 ) -> FlexTensor {
+    finished(x, weight, bias, Epilogue::Bias)
+}
+
+/// Computes `f(x Wᵀ + b)` on CPU tensors.
+pub(crate) fn linear_activated(
+    x: FlexTensor,
+    weight: &LinearWeight,
+    bias: Option<&WeightVector>,
+    activation: Activation,
+) -> FlexTensor {
+    if has_tiles(Isa::active(), weight) {
+        return activate(linear(x, weight, bias), activation);
+    }
+    finished(x, weight, bias, |bias| Epilogue::Activated(bias, activation))
+}
+
+/// Returns whether products are made by tiles, which have no epilogue but a bias.
+pub(super) fn has_tiles(isa: Isa, weight: &LinearWeight) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(weight.storage, LinearStorage::Cpu(PackedWeight::Bf16(_))) {
+        return isa.amx().is_some();
+    }
+    let _ = (isa, weight);
+    false
+}
+
+/// Computes a product and its epilogue on CPU tensors.
+fn finished<'a>(
+    x: FlexTensor,
+    weight: &LinearWeight,
+    bias: Option<&'a WeightVector>,
+    epilogue: impl FnOnce(Option<&'a [f32]>) -> Epilogue<'a>,
+) -> FlexTensor {
     let [rows, inputs] = dims2(&x);
     let outputs = weight.out_features;
     assert_eq!(inputs, weight.in_features, "linear: width of x [{rows}, {inputs}]");
@@ -29,7 +63,7 @@ pub(crate) fn linear(
     assert!(bias.is_none_or(|b| b.len() == outputs), "linear: bias must have {outputs} elements");
     let x = dense(x);
     let mut y = tensor(rows, outputs);
-    multiply(Isa::active(), values(&x), weight, bias, values_mut(&mut y));
+    multiply_to(Isa::active(), values(&x), weight, epilogue(bias), values_mut(&mut y));
     give_back(x);
     y
 }
@@ -42,12 +76,23 @@ pub(crate) fn multiply(
     bias: Option<&[f32]>,
     y: &mut [f32],
 ) {
+    multiply_to(isa, x, weight, Epilogue::Bias(bias), y);
+}
+
+/// Computes a product and an epilogue of one part on one instruction set.
+pub(super) fn multiply_to(
+    isa: Isa,
+    x: &[f32],
+    weight: &LinearWeight,
+    epilogue: Epilogue<'_>,
+    y: &mut [f32],
+) {
     match &weight.storage {
         LinearStorage::Cpu(packed) => {
             let sizes = [weight.in_features, weight.out_features];
-            product(isa, x, packed, sizes, Epilogue::Bias(bias), y);
+            product(isa, x, packed, sizes, epilogue, y);
         }
-        LinearStorage::CpuQuantized(packed) => quantized::product(isa, x, packed, bias, y),
+        LinearStorage::CpuQuantized(packed) => quantized::product(isa, x, packed, epilogue, y),
         #[cfg(feature = "gpu")]
         LinearStorage::Cube(_) => unreachable!("linear: x is on the CPU, the weight is not"),
     }

@@ -93,14 +93,14 @@ fn one_by_one(isa: Isa, x: &[f32], groups: &RowGroups<'_>, y: &mut [f32]) {
 }
 
 /// Pieces of several works, numbered through.
-pub(super) struct Counted {
+pub(crate) struct Counted {
     /// The first piece of each work, then the number of pieces.
     firsts: Scratch<u32>,
 }
 
 impl Counted {
     /// Numbers the pieces of `works` works, of which each has `count(work)`.
-    pub(super) fn new(works: usize, count: impl Fn(usize) -> usize) -> Self {
+    pub(crate) fn new(works: usize, count: impl Fn(usize) -> usize) -> Self {
         let mut firsts = Scratch::new(works + 1);
         let mut total = 0;
         for (work, first) in firsts.iter_mut().enumerate() {
@@ -111,13 +111,13 @@ impl Counted {
     }
 
     /// Returns the number of pieces of all works.
-    pub(super) fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.firsts.last().map_or(0, |total| *total as usize)
     }
 
     /// Returns the work of a piece, and the piece's number there.
     #[inline]
-    pub(super) fn place(&self, piece: usize) -> (usize, usize) {
+    pub(crate) fn place(&self, piece: usize) -> (usize, usize) {
         let work = self.firsts.partition_point(|first| *first as usize <= piece) - 1;
         (work, piece - self.firsts[work] as usize)
     }

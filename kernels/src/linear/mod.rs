@@ -37,7 +37,7 @@ use burn::tensor::{Device, Tensor};
 
 use crate::device::Place;
 use crate::hot_ops::HotOps;
-use crate::{KernelError, QuantizedMatrix, WeightDtype, WeightVector, WeightView};
+use crate::{Activation, KernelError, QuantizedMatrix, WeightDtype, WeightVector, WeightView};
 use pack::PackedWeight;
 #[cfg(feature = "gpu")]
 use quantized::CodedMatrix;
@@ -317,4 +317,21 @@ pub fn linear(x: Tensor<2>, weight: &LinearWeight, bias: Option<&WeightVector>) 
 pub fn linear_swiglu(x: Tensor<2>, weight: &LinearWeight) -> Tensor<2> {
     assert!(weight.out_features.is_multiple_of(2), "linear_swiglu: odd {}", weight.out_features);
     Tensor::from_dispatch(Dispatch::linear_swiglu(x.into_dispatch(), weight))
+}
+
+/// Computes `f(x Wᵀ + b)` for x `[num_tokens, in]` f32. The result is `[num_tokens, out]` f32. Its
+/// bytes equal those of [`activate`](crate::activate()) after [`linear`]. On the CPU it saves a
+/// pass over the result.
+///
+/// # Panics
+/// Where [`linear`] panics.
+#[must_use]
+pub fn linear_activated(
+    x: Tensor<2>,
+    weight: &LinearWeight,
+    bias: Option<&WeightVector>,
+    activation: Activation,
+) -> Tensor<2> {
+    let x = x.into_dispatch();
+    Tensor::from_dispatch(Dispatch::linear_activated(x, weight, bias, activation))
 }

@@ -1,7 +1,8 @@
 //! The last step of a product: from sums to results.
 
 use super::pack::PANEL;
-use crate::activation::cpu::{Gate, Silu};
+use crate::activation::Activation;
+use crate::activation::cpu::{Activated, Gate, Silu};
 use crate::simd::{LANES, PairMap, Simd};
 use crate::threads::SharedMut;
 
@@ -10,6 +11,9 @@ use crate::threads::SharedMut;
 pub(super) enum Epilogue<'a> {
     /// Adds the bias `[outputs]`, if there is one.
     Bias(Option<&'a [f32]>),
+    /// Adds the same bias, and then applies the function. The bytes equal those of a later
+    /// `activate`.
+    Activated(Option<&'a [f32]>, Activation),
     /// Gates the second half of the sums with the first. The bytes equal those of a later `gated`.
     SwiGlu,
 }
@@ -32,7 +36,7 @@ impl Output<'_> {
     /// before.
     pub(super) fn parts(&self) -> usize {
         match self.epilogue {
-            Epilogue::Bias(_) => 1,
+            Epilogue::Bias(_) | Epilogue::Activated(..) => 1,
             Epilogue::SwiGlu => 2,
         }
     }
@@ -48,33 +52,56 @@ impl Output<'_> {
         first: &mut [[f32; PANEL]],
         second: &[[f32; PANEL]],
     ) {
-        if matches!(self.epilogue, Epilogue::SwiGlu) {
-            let gates = first.as_flattened_mut().as_chunks_mut::<LANES>().0;
-            for (gate, up) in gates.iter_mut().zip(second.as_flattened().as_chunks::<LANES>().0) {
-                s.store(gate, Gate(Silu).map(s, s.load(gate), s.load(up)));
+        match self.epilogue {
+            Epilogue::Bias(_) => {}
+            Epilogue::Activated(bias, activation) => {
+                if let Some(bias) = bias {
+                    let bias = self.of_panel(panel, bias);
+                    for total in first.iter_mut() {
+                        for (total, bias) in total.iter_mut().zip(&bias) {
+                            *total += bias;
+                        }
+                    }
+                }
+                // A function of its own, because products in every form would contain all
+                // activations.
+                s.enter(Activated { x: first.as_flattened_mut(), activation });
+            }
+            Epilogue::SwiGlu => {
+                let gates = first.as_flattened_mut().as_chunks_mut::<LANES>().0;
+                let ups = second.as_flattened().as_chunks::<LANES>().0;
+                for (gate, up) in gates.iter_mut().zip(ups) {
+                    s.store(gate, Gate(Silu).map(s, s.load(gate), s.load(up)));
+                }
             }
         }
         self.write(panel, first_row, first);
     }
 
-    /// Adds the bias to a panel's totals, one row each from `first_row` on, and writes them to
-    /// their columns.
+    /// Returns the bias of a panel's outputs. Missing outputs have 0.
+    #[inline(always)]
+    fn of_panel(&self, panel: usize, all: &[f32]) -> [f32; PANEL] {
+        let first = panel * PANEL;
+        let width = PANEL.min(self.outputs - first);
+        let mut bias = [0.0; PANEL];
+        bias[..width].copy_from_slice(&all[first..first + width]);
+        bias
+    }
+
+    /// Adds the bias of [`Epilogue::Bias`] to a panel's totals, one row each from `first_row` on,
+    /// and writes them to their columns.
     #[inline(always)]
     pub(super) fn write(&self, panel: usize, first_row: usize, totals: &[[f32; PANEL]]) {
         let first = panel * PANEL;
         let width = PANEL.min(self.outputs - first);
-        let mut bias = [0.0; PANEL];
-        let has_bias = match self.epilogue {
-            Epilogue::Bias(Some(all)) => {
-                bias[..width].copy_from_slice(&all[first..first + width]);
-                true
-            }
-            _ => false,
+        let bias = match self.epilogue {
+            Epilogue::Bias(Some(all)) => Some(self.of_panel(panel, all)),
+            _ => None,
         };
         for (r, total) in totals.iter().enumerate() {
             let mut total = *total;
-            if has_bias {
-                for (total, bias) in total.iter_mut().zip(&bias) {
+            if let Some(bias) = &bias {
+                for (total, bias) in total.iter_mut().zip(bias) {
                     *total += bias;
                 }
             }

@@ -5,10 +5,10 @@ use burn::tensor::{Device, Tensor, TensorData};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::cpu::{fuses_swiglu, product};
+use super::cpu::{fuses_swiglu, has_tiles, multiply_to, product};
 use super::output::Epilogue;
 use super::*;
-use crate::activation::{Activation, cpu::gated_into};
+use crate::activation::{Activation, cpu::activated, cpu::gated_into};
 use crate::simd::Isa;
 
 /// Returns reproducible values in (-1, 1).
@@ -145,6 +145,48 @@ fn swiglu_within_a_product_is_swiglu_after_it() {
                 assert_eq!(bits(&fused), bits(&apart), "{} {dtype:?}: {rows} rows", isa.name());
             }
         }
+    }
+}
+
+#[test]
+fn an_activation_within_a_product_is_that_after_it() {
+    let inputs = 133;
+    let bits = |y: &[f32]| y.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    for (isa, outputs) in Isa::available().into_iter().flat_map(|isa| [(isa, 64), (isa, 75)]) {
+        for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+            let weight = pack(&values(outputs * inputs, 6), inputs, dtype);
+            if has_tiles(isa, &weight) {
+                continue;
+            }
+            let biases = values(outputs, 8);
+            for (rows, bias) in [(1, None), (5, Some(&biases)), (13, None), (100, Some(&biases))] {
+                let x = values(rows * inputs, 7);
+                let bias = bias.map(|bias| &bias[..]);
+                for activation in [Activation::Gelu, Activation::Tanh] {
+                    let mut fused = vec![f32::NAN; rows * outputs];
+                    let epilogue = Epilogue::Activated(bias, activation);
+                    multiply_to(isa, &x, &weight, epilogue, &mut fused);
+                    let mut apart = run(isa, &x, &weight, bias);
+                    activated(isa, &mut apart, outputs, activation);
+                    assert_eq!(bits(&fused), bits(&apart), "{} {dtype:?}: {rows}", isa.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_product_with_an_activation_is_both_operations() {
+    let device = Device::flex();
+    let (inputs, outputs) = (20, 35);
+    let bias = WeightVector::new(values(outputs, 3), &device).unwrap();
+    for dtype in [WeightDtype::F32, WeightDtype::Bf16] {
+        let weight = pack(&values(outputs * inputs, 8), inputs, dtype);
+        let x =
+            Tensor::<2>::from_data(TensorData::new(values(3 * inputs, 9), [3, inputs]), &device);
+        let fused = linear_activated(x.clone(), &weight, Some(&bias), Activation::Gelu);
+        let apart = crate::activate(linear(x, &weight, Some(&bias)), Activation::Gelu);
+        assert_eq!(fused.into_data(), apart.into_data());
     }
 }
 

@@ -79,7 +79,7 @@ impl DistanceBiases {
 
     /// Returns the biases of the distances from `first` on.
     #[inline(always)]
-    pub(super) fn lanes(&self, head: usize, first: i64) -> [f32; LANES] {
+    pub(crate) fn lanes(&self, head: usize, first: i64) -> [f32; LANES] {
         let at = head * stride(self.positions) + (first + self.positions as i64 - 1) as usize;
         let mut lanes = [0.0; LANES];
         lanes.copy_from_slice(&self.rows[at..at + LANES]);

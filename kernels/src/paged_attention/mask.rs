@@ -20,7 +20,7 @@ pub enum AttentionMask {
 
 impl AttentionMask {
     /// Returns the first key that a query at `position` sees.
-    pub(super) fn first_visible(self, position: usize) -> usize {
+    pub(crate) fn first_visible(self, position: usize) -> usize {
         match self {
             Self::Full | Self::Both => 0,
             Self::Sliding(window) | Self::Around(window) => {
@@ -32,7 +32,7 @@ impl AttentionMask {
 
     /// Returns the last key that a query at `position` sees in a sequence of `len` keys. It sees
     /// all keys from the first to the last.
-    pub(super) fn last_visible(self, position: usize, len: usize) -> usize {
+    pub(crate) fn last_visible(self, position: usize, len: usize) -> usize {
         match self {
             Self::Full | Self::Sliding(_) | Self::Chunked(_) => position,
             Self::Both => len - 1,

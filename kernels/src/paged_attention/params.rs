@@ -32,6 +32,10 @@ pub struct AttentionParams {
     /// Whether long chunks may use a GPU's tensor cores. Those round to float16, and their sums
     /// depend on how a prompt is cut.
     pub tensor_cores: TensorCores,
+    /// Whether [`encoder_attention`](crate::encoder_attention()) may round queries, keys, values
+    /// and weights to bfloat16, where the CPU has dot products of bfloat16. GPUs have no such
+    /// choice.
+    pub rounds_to_bf16: bool,
 }
 
 impl AttentionParams {
@@ -48,6 +52,7 @@ impl AttentionParams {
             distance_biases: None,
             sinks: None,
             tensor_cores: TensorCores::Off,
+            rounds_to_bf16: false,
         }
     }
 

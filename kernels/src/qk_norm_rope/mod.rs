@@ -101,14 +101,24 @@ impl QkvHeads {
         self.num_kv_heads * self.head_dim
     }
 
+    /// Returns whether queries, keys and values stay as the product made them.
+    pub(crate) fn are_ready(&self, table: Option<&RotaryTable>) -> bool {
+        self.q_norm.is_none() && self.k_norm.is_none() && self.clip.is_none() && table.is_none()
+    }
+
     /// Returns the columns of queries, keys and values.
-    fn columns(&self) -> [Range<usize>; 3] {
+    pub(crate) fn columns(&self) -> [Range<usize>; 3] {
         let (q, kv) = (self.q_size(), self.kv_size());
         [0..q, q..q + kv, q + kv..q + 2 * kv]
     }
 
     /// Asserts the conditions of [`qk_norm_rope`] on its arguments.
-    fn check(&self, [tokens, width]: [usize; 2], positions: &[u32], table: Option<&RotaryTable>) {
+    pub(crate) fn check(
+        &self,
+        [tokens, width]: [usize; 2],
+        positions: &[u32],
+        table: Option<&RotaryTable>,
+    ) {
         let (q, kv, dim) = (self.q_size(), self.kv_size(), self.head_dim);
         assert_eq!(width, q + 2 * kv, "qk_norm_rope: width of qkv, {q} and twice {kv}");
         for (norm, size) in [(&self.q_norm, q), (&self.k_norm, kv)] {

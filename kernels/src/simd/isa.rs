@@ -118,8 +118,8 @@ impl Isa {
         self.name() == "amx" || self.rounds_pairs()
     }
 
-    /// Returns whether [`Simd::pair`] rounds to bfloat16.
-    #[cfg(test)]
+    /// Returns whether [`Simd::pair`] rounds to bfloat16, because dot products of bfloat16 are one
+    /// instruction.
     pub(crate) fn rounds_pairs(self) -> bool {
         self.name() == "avx512bf16"
     }

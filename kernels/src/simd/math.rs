@@ -96,10 +96,18 @@ pub(crate) fn sum_of<S: Simd>(s: S, v: S::V) -> f32 {
     lanes[0]
 }
 
-/// Returns the largest lane.
+/// Returns the largest lane, comparing one half with the other until one lane is left. NaN does not
+/// count, and without other lanes the result is −∞.
 #[inline(always)]
 pub(crate) fn max_of<S: Simd>(s: S, v: S::V) -> f32 {
     let mut lanes = [0.0; LANES];
     s.store(&mut lanes, v);
-    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            lanes[i] = lanes[i].max(lanes[i + width]);
+        }
+        width /= 2;
+    }
+    lanes[0].max(f32::NEG_INFINITY)
 }

@@ -112,7 +112,7 @@ impl ModelRunner {
         }
         let hidden = hidden.clone();
         let data = self.threads.run(|| select_rows(hidden, rows).into_data());
-        data.try_to_vec().map_err(|error| ExecuteError::Device(format!("{error:?}")))
+        data.try_into_vec().map_err(|error| ExecuteError::Device(format!("{error:?}")))
     }
 }
 

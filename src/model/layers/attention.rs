@@ -6,8 +6,9 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionParams, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
-    WeightVector, encoder_attention, gated_norm, paged_attention, profile::timed, qk_norm_rope,
-    qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
+    WeightDtype, WeightVector, encoder_attention, encoder_self_attention, gated_norm,
+    paged_attention, profile::timed, qk_norm_rope, qk_norm_rope_and_cache, reshape_and_cache,
+    rms_norm, rope, scale_rows,
 };
 
 use super::linears::AttentionParts;
@@ -75,9 +76,13 @@ impl Attention {
             self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
         let qkv = if self.values_are_keys { self.with_values(qkv) } else { qkv };
-        let output = match self.caches_heads_as_they_are() {
-            true => self.attend_cached(qkv, positions, step),
-            false => self.attend_changed(qkv, positions, step),
+        let output = match self.takes_heads_as_they_are() {
+            true if self.is_causal => self.attend_cached(qkv, positions, step),
+            true if self.temperature.is_none() => {
+                let (rows, table) = positions.of_table(self.rotary.as_deref());
+                encoder_self_attention(qkv, &self.heads, rows, table, step.batch(), &self.params)
+            }
+            _ => self.attend_changed(qkv, positions, step),
         };
         let output = match gate {
             Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
@@ -93,10 +98,10 @@ impl Attention {
         Tensor::cat(vec![qk, keys], 1)
     }
 
-    /// Returns whether keys and values go to the KV cache as [`qk_norm_rope`] makes them.
-    fn caches_heads_as_they_are(&self) -> bool {
+    /// Returns whether attention takes keys and values as [`qk_norm_rope`] makes them.
+    fn takes_heads_as_they_are(&self) -> bool {
         let is_changed = self.values_norm.is_some() || self.across.is_some();
-        self.is_causal && !is_changed && !self.padding.adds()
+        !is_changed && !self.padding.adds()
     }
 
     /// Returns the results of all heads, whose keys and values the operation before writes.
@@ -250,6 +255,7 @@ impl Attention {
             rounds_alibi: attention.rounds_alibi,
             sinks: sinks.transpose()?,
             tensor_cores: loader.tensor_cores(),
+            rounds_to_bf16: loader.dtype() == WeightDtype::Bf16,
             ..AttentionParams::new(attention.num_heads, attention.scale)
         };
         params

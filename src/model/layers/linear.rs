@@ -2,8 +2,8 @@
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, LinearWeight, QuantizationScheme, WeightVector, WeightView, gated, linear,
-    linear_swiglu, tied_embedding,
+    Activation, LinearWeight, QuantizationScheme, WeightVector, WeightView, activate, gated,
+    linear, linear_activated, linear_swiglu, tied_embedding,
 };
 
 use super::Part;
@@ -193,6 +193,19 @@ impl Linear {
         }
         let y = linear(x.clone(), &self.weight, self.bias.as_ref());
         adapters.add(self.site, y, x)
+    }
+
+    /// Returns `act(x)` of the outputs, `[rows, outputs]`.
+    pub(in crate::model) fn forward_activated(
+        &self,
+        x: Tensor<2>,
+        activation: Activation,
+        adapters: Adapters<'_>,
+    ) -> Tensor<2> {
+        match adapters.change(self.site) {
+            true => activate(self.forward(x, adapters), activation),
+            false => linear_activated(x, &self.weight, self.bias.as_ref(), activation),
+        }
     }
 
     /// Returns `act(gate) · up`, `[rows, outputs / 2]`. The gate is the first half of the outputs.

@@ -68,7 +68,7 @@ impl Mlp {
             }
             (true, None) => self.inner.forward_gated(x, self.activation, adapters),
             (false, _) => {
-                let activated = activate(self.inner.forward(x, adapters), self.activation);
+                let activated = self.inner.forward_activated(x, self.activation, adapters);
                 match &self.divisors {
                     Some(divisors) => activated.div(divisors.clone()),
                     None => activated,

@@ -68,6 +68,16 @@ pub(crate) fn linear(
     y
 }
 
+/// Computes `f(x Wᵀ + b)`.
+pub(crate) fn linear_activated(
+    x: CubeTensor,
+    weight: &LinearWeight,
+    bias: Option<&WeightVector>,
+    activation: Activation,
+) -> CubeTensor {
+    activation::cube::activate(linear(x, weight, bias), activation)
+}
+
 /// Multiplies many rows, on tensor cores if the weight allows them.
 fn many_rows(x: &Rows, weight: &CubeWeight, bias: Option<&WeightVector>, y: &CubeTensor) {
     let is_done = weight.dense.is_some_and(|dense| dense.launch(x, weight, y));

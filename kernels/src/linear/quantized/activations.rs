@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use super::isa::{Dots, DotsTask};
 use super::pack::Groups;
-use crate::simd::LANES;
 use crate::threads::{SharedMut, for_each_piece};
 use crate::workspace::Scratch;
 
@@ -14,6 +13,9 @@ const CODE_MAX: f32 = 127.0;
 /// Least magnitude of a block. A smaller one is all zeros, because `127 / magnitude` would
 /// overflow.
 pub(super) const MAGNITUDE_MIN: f32 = 1e-36;
+
+/// The bit of the sign.
+const SIGN: u32 = 1 << 31;
 
 /// Added to a number below 2²² and subtracted again, it rounds to the nearest integer, ties to
 /// even.
@@ -97,38 +99,80 @@ struct QuantizeTile<'a> {
     sums: &'a mut [i32],
 }
 
+/// Inputs of a row that are quantized before those of the next row. The words of all rows lie side
+/// by side, so each cache line is written once.
+const STRETCH: usize = 64;
+
+/// Most rows of a tile, on every instruction set.
+const TILE_ROWS: usize = 12;
+
 impl DotsTask for QuantizeTile<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<D: Dots>(self, _: D) {
-        let groups = self.groups;
-        let (rows, group_words) = (self.x.len() / groups.inputs, groups.words());
-        let mut gathered =
-            Scratch::<f32>::new(if self.order.is_some() { groups.inputs } else { 0 });
-        let mut quantized = Scratch::<i8>::new(4 * group_words);
-        for (r, row) in self.x.chunks_exact(groups.inputs).enumerate() {
-            let row = match self.order {
-                None => row,
-                Some(order) => {
+        const { assert!(D::ROWS_MAX <= TILE_ROWS) };
+        let Groups { inputs, size } = self.groups;
+        let (rows, group_words) = (self.x.len() / inputs, self.groups.words());
+        if rows == 0 {
+            return;
+        }
+        let mut gathered = Scratch::<f32>::new(if self.order.is_some() { self.x.len() } else { 0 });
+        let x = match self.order {
+            None => self.x,
+            Some(order) => {
+                let rows = self.x.chunks_exact(inputs).zip(gathered.chunks_exact_mut(inputs));
+                for (row, gathered) in rows {
                     for (gathered, input) in gathered.iter_mut().zip(order) {
                         *gathered = row[*input as usize];
                     }
-                    &gathered
                 }
-            };
-            for (k, block) in row.chunks(groups.size * groups.per_block()).enumerate() {
-                let (scale, inverse) = scale(block);
-                self.scales[k * rows + r] = scale;
-                for (g, x) in (k * groups.per_block()..).zip(block.chunks(groups.size)) {
-                    quantized[x.len()..].fill(0);
-                    self.sums[g * rows + r] = quantize(x, inverse, &mut quantized[..x.len()]);
-                    let words = self.words[g * group_words * rows + r..].iter_mut().step_by(rows);
-                    for (word, bytes) in words.zip(quantized.as_chunks().0) {
-                        *word = u32::from_le_bytes(bytes.map(|byte: i8| byte as u8));
-                    }
+                &gathered
+            }
+        };
+        let mut inverses = [0.0; TILE_ROWS];
+        let mut codes = [[0; STRETCH / 4]; TILE_ROWS];
+        for g in 0..self.groups.count() {
+            if g % self.groups.per_block() == 0 {
+                let end = inputs.min((g + self.groups.per_block()) * size);
+                let scales = &mut self.scales[g / self.groups.per_block() * rows..];
+                let of_rows = scales.iter_mut().zip(&mut inverses).zip(x.chunks_exact(inputs));
+                for ((of_row, inverse), row) in of_rows {
+                    (*of_row, *inverse) = scale(&row[g * size..end]);
                 }
             }
+            let end = inputs.min((g + 1) * size);
+            let sums = &mut self.sums[g * rows..][..rows];
+            sums.fill(0);
+            let words = &mut self.words[g * group_words * rows..][..group_words * rows];
+            for (i, words) in words.chunks_mut(STRETCH / 4 * rows).enumerate() {
+                let first = end.min(g * size + i * STRETCH);
+                let last = end.min(first + STRETCH);
+                let of_rows = x.chunks_exact(inputs).zip(&mut codes).zip(&inverses);
+                for (sum, ((row, codes), inverse)) in sums.iter_mut().zip(of_rows) {
+                    let codes = bytemuck::cast_mut(codes);
+                    let part = quantize(&row[first..last], *inverse, codes);
+                    *sum = sum.wrapping_add(part);
+                }
+                // If the number of rows is a constant, they are gathered in registers.
+                match rows {
+                    TILE_ROWS => interleave(&codes, words.as_chunks_mut::<TILE_ROWS>().0),
+                    _ => interleave(&codes, words.chunks_exact_mut(rows)),
+                }
+            }
+        }
+    }
+}
+
+/// Writes the words of all rows, word by word.
+#[inline(always)]
+fn interleave<W: AsMut<[u32]>>(
+    codes: &[[u32; STRETCH / 4]; TILE_ROWS],
+    words: impl IntoIterator<Item = W>,
+) {
+    for (w, mut words) in words.into_iter().enumerate() {
+        for (word, codes) in words.as_mut().iter_mut().zip(codes) {
+            *word = u32::from_le(codes[w]);
         }
     }
 }
@@ -146,7 +190,19 @@ fn scale(x: &[f32]) -> (f32, f32) {
 
 /// Writes `x · inverse`, rounded to the nearest integer. Returns the sum of the results.
 #[inline(always)]
-fn quantize(x: &[f32], inverse: f32, quantized: &mut [i8]) -> i32 {
+fn quantize(x: &[f32], inverse: f32, quantized: &mut [i8; STRETCH]) -> i32 {
+    // If the length is a constant, no code is needed for a rest.
+    match <&[f32; STRETCH]>::try_from(x) {
+        Ok(x) => quantize_all(x, inverse, quantized),
+        Err(_) => {
+            quantized[x.len()..].fill(0);
+            quantize_all(x, inverse, quantized)
+        }
+    }
+}
+
+#[inline(always)]
+fn quantize_all(x: &[f32], inverse: f32, quantized: &mut [i8]) -> i32 {
     let mut sum = 0i32;
     for (quantized, x) in quantized.iter_mut().zip(x) {
         let code = nearest(x * inverse);
@@ -166,17 +222,9 @@ fn nearest(x: f32) -> i32 {
 /// Returns the largest magnitude; NaN where a number is not finite.
 #[inline(always)]
 pub(super) fn magnitude(x: &[f32]) -> f32 {
-    let (mut most, mut not_finite) = ([0.0f32; LANES], [0.0f32; LANES]);
-    let (chunks, rest) = x.as_chunks::<LANES>();
-    let mut last = [0.0; LANES];
-    last[..rest.len()].copy_from_slice(rest);
-    for chunk in chunks.iter().chain([&last]) {
-        for ((x, most), not_finite) in chunk.iter().zip(&mut most).zip(&mut not_finite) {
-            let magnitude = x.abs();
-            *most = if magnitude > *most { magnitude } else { *most };
-            *not_finite += x * 0.0;
-        }
-    }
-    let most = most.into_iter().fold(0.0, f32::max);
-    most + not_finite.into_iter().sum::<f32>()
+    // Numbers that are not finite have the largest bits, and magnitudes the order of their bits.
+    // Integers have one maximum in every order, so the loop vectorises.
+    let most = x.iter().fold(0, |most: u32, x| most.max(x.to_bits() & !SIGN));
+    let most = f32::from_bits(most);
+    if most.is_finite() { most } else { f32::NAN }
 }

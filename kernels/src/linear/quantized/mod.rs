@@ -108,21 +108,21 @@ impl ActivationDtype {
     }
 }
 
-/// Computes `x Wᵀ + b` on one instruction set, from row-major x `[rows, inputs]` to y
-/// `[rows, outputs]`.
+/// Computes `x Wᵀ` and an epilogue of one part on one instruction set, from row-major x
+/// `[rows, inputs]` to y `[rows, outputs]`.
 pub(super) fn product(
     isa: Isa,
     x: &[f32],
     weight: &PackedQuantized,
-    bias: Option<&[f32]>,
+    epilogue: Epilogue<'_>,
     y: &mut [f32],
 ) {
     let activations = weight.activations;
     if activations == ActivationDtype::Int8 {
-        return product::product(isa, x, weight, bias, y);
+        return product::product(isa, x, weight, epilogue, y);
     }
     let outputs = weight.header.outputs;
-    let output = &Output { y: SharedMut::new(y), outputs, epilogue: Epilogue::Bias(bias) };
+    let output = &Output { y: SharedMut::new(y), outputs, epilogue };
     let may_round = activations == ActivationDtype::Bf16;
     isa.run(float_product::FloatProduct { x, weight, output, may_round });
 }

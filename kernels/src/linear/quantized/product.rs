@@ -5,7 +5,10 @@ use std::ops::Range;
 use super::activations::{ActivationRows, Activations};
 use super::isa::{CodeVector, Dots, DotsIsa, DotsTask};
 use super::pack::{CodeFormat, Header, OffsetKind, PackedQuantized};
+use crate::activation::Activation;
+use crate::activation::cpu::Activated;
 use crate::linear::groups::{Counted, RowGroups};
+use crate::linear::output::Epilogue;
 use crate::linear::pack::PANEL;
 use crate::simd::{Isa, LANES, Tiles, prefetch, prefetch_l2};
 use crate::threads::{SharedMut, for_each_piece_of_stream, num_threads};
@@ -33,17 +36,22 @@ const PREFETCH_BYTES: usize = 4096;
 /// The same for a piece in L2, which each tile brings to L1.
 const TILED_PREFETCH_BYTES: usize = 1024;
 
-/// Computes `x Wᵀ + b` on one instruction set, from row-major x `[rows, inputs]` to y
-/// `[rows, outputs]`.
-pub(crate) fn product(
+/// Computes `x Wᵀ` and an epilogue of one part on one instruction set, from row-major x
+/// `[rows, inputs]` to y `[rows, outputs]`.
+pub(super) fn product(
     isa: Isa,
     x: &[f32],
     weight: &PackedQuantized,
-    bias: Option<&[f32]>,
+    epilogue: Epilogue<'_>,
     y: &mut [f32],
 ) {
     let y = &SharedMut::new(y);
-    DotsIsa::of(isa).run(Product { x, weight, bias, y });
+    let (bias, activation) = match epilogue {
+        Epilogue::Bias(bias) => (bias, None),
+        Epilogue::Activated(bias, activation) => (bias, Some((isa, activation))),
+        Epilogue::SwiGlu => unreachable!("products of quantized weights have one part"),
+    };
+    DotsIsa::of(isa).run(Product { x, weight, bias, activation, y });
 }
 
 /// Computes the products of groups of rows. Their weights are like one another.
@@ -56,6 +64,7 @@ struct Product<'a> {
     x: &'a [f32],
     weight: &'a PackedQuantized,
     bias: Option<&'a [f32]>,
+    activation: Option<(Isa, Activation)>,
     y: &'a SharedMut<'a, f32>,
 }
 
@@ -64,9 +73,9 @@ impl DotsTask for Product<'_> {
 
     #[inline(always)]
     fn run<D: Dots>(self, dots: D) {
-        let Self { x, weight, bias, y } = self;
+        let Self { x, weight, bias, activation, y } = self;
         let rows = x.len() / weight.header.groups.inputs;
-        multiply(dots, x, 1, |_| Job { rows: 0..rows, weight, bias }, y);
+        multiply(dots, x, 1, |_| Job { rows: 0..rows, weight, bias, activation }, y);
     }
 }
 
@@ -86,6 +95,7 @@ impl DotsTask for Products<'_> {
             rows: groups.rows(group),
             weight: groups.weight(group).quantized(),
             bias: groups.bias(group),
+            activation: None,
         };
         multiply(dots, x, groups.len(), job, y);
     }
@@ -96,6 +106,8 @@ struct Job<'a> {
     rows: Range<usize>,
     weight: &'a PackedQuantized,
     bias: Option<&'a [f32]>,
+    /// The function of sums with their bias, and its instruction set.
+    activation: Option<(Isa, Activation)>,
 }
 
 impl Job<'_> {
@@ -148,10 +160,10 @@ fn multiply<'a, D: Dots>(
         let job = job(j);
         let (tiles, per_piece) = (job.tiles::<D>(), job.per_piece::<D>(jobs, threads));
         let panels = piece * per_piece..job.weight.header.panels().min((piece + 1) * per_piece);
-        let Job { rows, weight, bias } = job;
+        let Job { rows, weight, bias, activation } = job;
         let y = &y.part(rows.start * outputs, rows.len() * outputs);
         let x = &x.rows(&rows);
-        dots.enter(Piece { x, weight, bias, y, tiles, panels });
+        dots.enter(Piece { x, weight, bias, activation, y, tiles, panels });
     });
 }
 
@@ -160,6 +172,7 @@ struct Piece<'a> {
     x: &'a Activations<'a>,
     weight: &'a PackedQuantized,
     bias: Option<&'a [f32]>,
+    activation: Option<(Isa, Activation)>,
     y: &'a SharedMut<'a, f32>,
     tiles: Tiles,
     panels: Range<usize>,
@@ -194,6 +207,20 @@ impl Piece<'_> {
                     _ => self.tile::<D, C, 1, 2>(dots, &tile, panel),
                 }
             }
+            if let Some((isa, activation)) = self.activation {
+                self.activate(isa, activation, &tile);
+            }
+        }
+    }
+
+    /// Applies a function to the results of a tile, which are still in the cache.
+    fn activate(&self, isa: Isa, activation: Activation, tile: &Range<usize>) {
+        let outputs = self.weight.header.outputs;
+        let columns = self.panels.start * PANEL..outputs.min(self.panels.end * PANEL);
+        for row in tile.clone() {
+            // SAFETY: only one piece writes these panels, to their own columns of each row.
+            let x = unsafe { self.y.slice(row * outputs + columns.start, columns.len()) };
+            isa.run(Activated { x, activation });
         }
     }
 

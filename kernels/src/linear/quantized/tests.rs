@@ -5,7 +5,8 @@ use burn::tensor::Device;
 use proptest::prelude::*;
 
 use super::pack::{CodeFormat, OffsetKind};
-use super::{ActivationDtype, PackedQuantized, QuantizationScheme, product, reference};
+use super::{ActivationDtype, Epilogue, PackedQuantized, QuantizationScheme, product, reference};
+use crate::activation::{Activation, cpu::activated};
 use crate::simd::Isa;
 use crate::{Codes, KernelError, LinearWeight, Offsets, QuantizedMatrix, WeightView};
 
@@ -79,7 +80,7 @@ pub(super) fn matrix(
 
 pub(super) fn run(isa: Isa, x: &[f32], weight: &PackedQuantized) -> Vec<f32> {
     let mut y = vec![f32::NAN; x.len() / weight.header.groups.inputs * weight.header.outputs];
-    product(isa, x, weight, None, &mut y);
+    product(isa, x, weight, Epilogue::Bias(None), &mut y);
     y
 }
 
@@ -271,6 +272,24 @@ fn a_non_finite_number_stays_in_its_row() {
                 let as_expected = if r == 3 { y.iter().all(|y| y.is_nan()) } else { y == good };
                 assert!(as_expected, "{} row {r}", isa.name());
             }
+        }
+    }
+}
+
+#[test]
+fn an_activation_within_a_product_is_that_after_it() {
+    let (outputs, bias) = (70, values(70, 4));
+    for activations in [ActivationDtype::Int8, ActivationDtype::Bf16, ActivationDtype::F32] {
+        let weight = pack(&matrix([outputs, 64], 32, KINDS[2], |x| x));
+        let weight = weight.with_activations(activations);
+        for (isa, rows) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 27)]) {
+            let x = values(rows * 64, 5);
+            let [mut fused, mut apart] = [(); 2].map(|()| vec![f32::NAN; rows * outputs]);
+            let epilogue = Epilogue::Activated(Some(&bias), Activation::Gelu);
+            product(isa, &x, &weight, epilogue, &mut fused);
+            product(isa, &x, &weight, Epilogue::Bias(Some(&bias)), &mut apart);
+            activated(isa, &mut apart, outputs, Activation::Gelu);
+            assert_eq!(fused, apart, "{} {activations:?}: {rows} rows", isa.name());
         }
     }
 }
