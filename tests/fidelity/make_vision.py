@@ -53,6 +53,9 @@ from transformers import (
     Llama4Processor,
     LlavaConfig,
     LlavaNextConfig,
+    LlavaOnevisionConfig,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
     Mistral3Config,
     PaddleOCRVLConfig,
     PaliGemmaConfig,
@@ -73,6 +76,7 @@ from transformers import (
 from transformers.video_utils import VideoMetadata
 from transformers.image_processing_utils import select_best_resolution
 
+import wrappers
 from corpus import train_tokenizer
 
 HERE = Path(__file__).parent
@@ -143,6 +147,22 @@ def llava_next(vision, pinpoints, text="llama", vision_feature_layer=-2, **proce
         crop_size=dict(height=42, width=42), resample=3, **CLIP,
     )
     return config, pixels | processor
+
+
+def llava_onevision(side, tiles, text, **rest):
+    """Returns a model of LLaVA-OneVision, whose tower has tiles of `side` pixels."""
+    pinpoints = [[rows * side, columns * side] for rows, columns in tiles]
+    vision = clip(
+        model_type="siglip_vision_model", image_size=side, patch_size=7, vision_use_head=False,
+    )
+    config = LlavaOnevisionConfig(
+        text_config=text, vision_config=vision, image_token_index=IMAGE_TOKEN,
+        video_token_index=tokenizer().convert_tokens_to_ids("<video>"), image_grid_pinpoints=pinpoints, **rest,
+    )
+    return config, dict(
+        image_processor_type="LlavaOnevisionImageProcessor", image_grid_pinpoints=pinpoints,
+        size=dict(height=side, width=side), resample=3, **UNIT,
+    )
 
 
 def granite_vision(text, **rest):
@@ -577,6 +597,16 @@ def models():
         "granite_vision-one": lambda: granite_vision(
             text_config("qwen3", head_dim=8), vision_feature_layer=-2, tie_word_embeddings=False,
         ),
+        # Images of more than two tiles have their features resized.
+        "llava_onevision": lambda: llava_onevision(
+            28, [(1, 2), (2, 1), (2, 2), (3, 1), (1, 6), (3, 3)], text_config("qwen2"),
+            vision_aspect_ratio="anyres_max_2", tie_word_embeddings=False,
+        ),
+        # An odd number of patches, which frames halve.
+        "llava_onevision-odd": lambda: llava_onevision(
+            35, [(1, 2), (2, 2), (1, 3)], text_config("qwen3", head_dim=8, num_hidden_layers=2),
+            vision_feature_layer=[-2, -1], tie_word_embeddings=True,
+        ),
         "idefics3": lambda: idefics3(Idefics3Config, 32, 96, {}, 2),
         "smolvlm": lambda: idefics3(
             SmolVLMConfig, 48, 130, dict(num_attention_heads=3, hidden_act="gelu"), 3,
@@ -778,6 +808,17 @@ def models():
             dict(use_qk_norm=True, norm_type="rms_norm", use_mean_pooling=False), 0.25,
             min_patches=2, max_patches=4,
         ),
+        "interns1": lambda: internvl(
+            text_config("qwen3", head_dim=8, num_hidden_layers=2),
+            dict(use_qk_norm=True, norm_type="rms_norm", attention_bias=True), 0.5, max_patches=4,
+        ),
+        "interns1-experts": lambda: internvl(
+            text_config(
+                "qwen3_moe", head_dim=8, num_experts=4, num_experts_per_tok=2,
+                moe_intermediate_size=24, norm_topk_prob=True, num_hidden_layers=2,
+            ),
+            {}, 0.5, max_patches=3,
+        ),
         "internvl-experts": lambda: internvl(
             text_config(
                 "qwen3_moe", head_dim=8, num_experts=4, num_experts_per_tok=2,
@@ -877,6 +918,13 @@ def whole_processor(model, processor):
             processor, words, config.vision_config.patch_size, config.spatial_merge_size,
             chat_template="none",
         )
+    if kind == "llava_onevision":
+        tower = config.vision_config
+        return LlavaOnevisionProcessor(
+            processor, words, LlavaOnevisionVideoProcessor(),
+            (tower.image_size // tower.patch_size) ** 2, "full",
+            vision_aspect_ratio=config.vision_aspect_ratio, chat_template="none",
+        )
     if kind == "mistral3" or config.vision_config.model_type == "pixtral":
         merge = getattr(config, "spatial_merge_size", 1)
         return PixtralProcessor(
@@ -943,12 +991,12 @@ def inputs_of(model, processor, images):
 
 
 # The outputs of processors that models do not take.
-UNREAD = ("num_patches", "num_crops", "rows", "cols", "aspect_ratios")
+UNREAD = ("batch_num_images", "num_patches", "num_crops", "rows", "cols", "aspect_ratios")
 
 
 def tiles_of(model, processor, size):
     """Returns the shape that tells the encoder of LLaVA-NeXT the tiles of an image."""
-    if model.config.model_type != "llava_next":
+    if model.config.model_type not in ("llava_next", "llava_onevision"):
         return None
     side = model.config.vision_config.image_size
     best = select_best_resolution(size, processor.image_grid_pinpoints)
@@ -1060,7 +1108,8 @@ def prompt_record(model, processor, images, sizes):
 
 
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
-GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl") + GLMS + COHERES
+GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
+GREEDY += ("llava_onevision",) + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1504,6 +1553,95 @@ def record_tile_videos(name, fields):
     (folder / "videos.json").write_text(json.dumps(golden) + "\n")
 
 
+# The models whose frames are pooled, and the fields of their processors.
+POOLED_VIDEO_MODELS = {
+    "llava_onevision": {}, "llava_onevision-odd": dict(do_sample_frames=True, num_frames=3),
+}
+
+
+def pooled_video(model, whole, video):
+    """Returns the record of a video whose frames are pooled, and its embeddings."""
+    processor, (frames, height, width, fps) = whole.video_processor, video
+    array = draw_video(frames, height, width).transpose(0, 3, 1, 2)
+    made = lambda: processor(
+        [array], video_metadata=[video_metadata(frames, fps)], return_tensors="pt",
+        return_metadata=True,
+    )
+    processor.do_rescale = processor.do_normalize = False
+    raw = made()
+    processor.do_rescale = processor.do_normalize = True
+    inputs = made()
+    pixels = raw["pixel_values_videos"][0].to(torch.uint8).permute(0, 2, 3, 1)
+    embeddings = model.get_video_features(inputs["pixel_values_videos"]).pooler_output[0]
+    indices = raw["video_metadata"][0].frames_indices
+    indices = range(frames) if indices is None else indices
+    text = whole.replace_video_token(inputs, 0)
+    return dict(
+        frames=frames, height=height, width=width, fps=fps, grid=None,
+        indices=[int(index) for index in indices], shape=list(pixels.shape),
+        pixels=pixels.contiguous().numpy().tobytes().hex(), num_embeds=len(embeddings),
+        # Pooled frames, and the vector behind the last one.
+        tiles=[2, 0], embeddings=rounded(embeddings), by_layer=[],
+        tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
+    ), embeddings
+
+
+def placed_prompt(model, ids, token, features, count=12):
+    """Returns the log-probabilities after a prompt with embeddings in the places of `token`, and
+    the likeliest tokens."""
+    states, greedy, first = model.get_input_embeddings()(ids), [], None
+    states = states.masked_scatter((ids == token)[..., None].expand_as(states), features)
+    for _ in range(count):
+        row = model(inputs_embeds=states, use_cache=False).logits[0, -1].log_softmax(-1)
+        first = row if first is None else first
+        best, second = row.topk(2).values.tolist()
+        assert best - second > 1e-3, "two tokens are nearly equal"
+        greedy.append(int(row.argmax()))
+        after = model.get_input_embeddings()(row.argmax()[None, None])
+        states = torch.cat([states, after], dim=1)
+    return dict(last_log_probs=rounded(first), greedy_token_ids=greedy)
+
+
+@torch.no_grad()
+def record_pooled_videos(name, fields):
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    of_images = json.loads((folder / "preprocessor_config.json").read_text())
+    for field in ("image_processor_type", "image_grid_pinpoints"):
+        of_images.pop(field)
+    whole.video_processor = LlavaOnevisionVideoProcessor(**of_images | fields)
+    pairs = [pooled_video(model, whole, video) for video in VIDEOS]
+    token, prompts = model.config.video_token_index, []
+    for chosen in ([1], [2, 0]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for index in chosen:
+            after = text(4)
+            tokens += pairs[index][0]["tokens"] + after
+            placed += [token] + after
+        features = torch.cat([pairs[index][1] for index in chosen])
+        prompts.append(dict(
+            token_ids=tokens, images=chosen, positions=None, placed_token_ids=placed,
+            **placed_prompt(model, torch.tensor([tokens]), token, features),
+        ))
+    golden = dict(videos=[pair[0] for pair in pairs], prompts=prompts, texts={})
+    if fields:
+        sample = whole.video_processor.sample_frames
+        golden["lengths"] = [
+            dict(frames=frames, fps=fps, indices=[
+                int(at) for at in sample(VideoMetadata(**video_metadata(frames, fps)))
+            ])
+            for frames, fps in LENGTHS if frames > 6
+        ]
+        path = folder / "video_preprocessor_config.json"
+        path.write_text(json.dumps(of_images | fields, indent=2, sort_keys=True) + "\n")
+    (folder / "videos.json").write_text(json.dumps(golden) + "\n")
+
+
 @torch.no_grad()
 def record_videos(name, fields):
     folder = HERE / "vision" / name
@@ -1572,6 +1710,17 @@ def with_mistral3(folder):
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+def with_interns1(folder):
+    """Gives InternVL's form to Intern-S1, which transformers does not read: the names of its config
+    and the places of transformers 4.52. vLLM has the same tower, projector and images for both."""
+    wrappers.inside(folder)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config |= dict(architectures=["InternS1ForConditionalGeneration"], model_type="interns1")
+    config["vision_config"] |= dict(architectures=["InternS1VisionModel"], model_type="interns1_vision")
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
 def build(name, config, processor):
     folder = HERE / "vision" / name
     model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
@@ -1590,6 +1739,8 @@ def build(name, config, processor):
         lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
+    if config.model_type == "llava_onevision":
+        tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")
     if name == "paddleocr_vl":
@@ -1597,6 +1748,8 @@ def build(name, config, processor):
     record(folder)
     if name.startswith("lighton_ocr-mistral3"):
         with_mistral3(folder)
+    if name.startswith("interns1"):
+        with_interns1(folder)
 
 
 def main():
@@ -1606,8 +1759,10 @@ def main():
             record(Path(folder))
         return
     if sys.argv[1:2] == ["--videos"]:
-        for name in sys.argv[2:] or VIDEO_MODELS | TILE_VIDEO_MODELS:
-            if name in TILE_VIDEO_MODELS:
+        for name in sys.argv[2:] or VIDEO_MODELS | TILE_VIDEO_MODELS | POOLED_VIDEO_MODELS:
+            if name in POOLED_VIDEO_MODELS:
+                record_pooled_videos(name, POOLED_VIDEO_MODELS[name])
+            elif name in TILE_VIDEO_MODELS:
                 record_tile_videos(name, TILE_VIDEO_MODELS[name])
             else:
                 record_videos(name, VIDEO_MODELS[name])

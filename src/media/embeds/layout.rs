@@ -44,6 +44,7 @@ impl EmbedsLayout {
                 | VisionFamily::Siglip
                 | VisionFamily::LlavaNext
                 | VisionFamily::LlavaNextSiglip
+                | VisionFamily::LlavaOnevision
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
                 | VisionFamily::LightOnOcr

@@ -102,7 +102,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::SiglipModel => {
             &["size", "crop_size", "resample", "do_resize", "do_center_crop", "do_pad"]
         }
-        VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
+        VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip | VisionFamily::LlavaOnevision => {
             &["size", "crop_size", "resample", "do_resize", "image_grid_pinpoints"]
         }
         VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],

@@ -16,6 +16,7 @@ mod lfm2;
 mod llama4;
 mod llava;
 mod llava_next;
+mod llava_onevision;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
@@ -120,6 +121,9 @@ fn of_images(
         }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
             Arc::new(llava_next::LlavaNext::read(family, outer, processor)?)
+        }
+        VisionFamily::LlavaOnevision => {
+            Arc::new(llava_onevision::LlavaOnevision::read(family, outer, processor)?)
         }
         VisionFamily::Gemma3 => Arc::new(gemma3::Gemma3::read(family, outer, processor, &*encode)?),
         VisionFamily::Idefics3 => {

@@ -9,8 +9,8 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
-    in_tiles, llama, llama4, ministral3, mistral, paligemma, phi3_v, phi4_multimodal, qwen2,
-    qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    in_tiles, interns1, llama, llama4, llava_onevision, ministral3, mistral, paligemma, phi3_v,
+    phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -350,6 +350,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::AYA_VISION,
     in_tiles::COHERE2_VISION,
     in_tiles::LFM2_VL,
+    llava_onevision::WRAPPER,
+    interns1::WRAPPER,
     paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,

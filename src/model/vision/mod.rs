@@ -17,6 +17,8 @@ mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod mixed;
+mod onevision;
 mod paddle;
 mod phi3v;
 mod phi4;
@@ -53,6 +55,8 @@ pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
+pub(crate) use mixed::PooledFrames;
+pub(crate) use onevision::{most_tiles, video_placeholder};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
@@ -80,6 +84,8 @@ pub(crate) enum VisionFamily {
     LlavaNext,
     /// The same with SigLIP: Granite Vision.
     LlavaNextSiglip,
+    /// SigLIP with the projector of LLaVA, over tiles and frames.
+    LlavaOnevision,
     /// The tower of Pixtral with the projector of LLaVA.
     Pixtral,
     /// The same with the projector of Mistral 3, which merges patches.
@@ -167,6 +173,7 @@ impl VisionFamily {
             Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
             Self::Siglip
             | Self::LlavaNextSiglip
+            | Self::LlavaOnevision
             | Self::Gemma3
             | Self::PaliGemma
             | Self::AyaVision

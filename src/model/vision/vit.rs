@@ -16,6 +16,7 @@ use super::anyres::{AnyResTiles, END_OF_ROW};
 use super::batch::{rows, sequences};
 use super::block::{self, Block, BlockConfig, BlockNames, Rows};
 use super::encoder::Tower;
+use super::mixed::{Mixed, PooledFrames};
 use super::pixels::{Images, PatchSize, Pixels};
 use super::projector::{Projector, ProjectorConfig};
 use crate::model::config::NormConfig;
@@ -55,9 +56,21 @@ pub(super) struct VitConfig {
     pub(super) drops_first: bool,
     /// Whether the state of the class token alone is a feature.
     pub(super) keeps_class_alone: bool,
-    /// Whether each row of an image in tiles ends with a learned vector.
-    pub(super) ends_rows: bool,
+    /// The form of an item's embeddings.
+    pub(super) packing: Packing,
     pub(super) projector: ProjectorConfig,
+}
+
+/// The embeddings of an image in tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// All features in order.
+    Plain,
+    /// Each row ends with a learned vector.
+    EndedRows,
+    /// The same. The features of more tiles than `most` are resized, and those of frames are
+    /// pooled.
+    Capped { most: usize },
 }
 
 impl VitConfig {
@@ -121,8 +134,18 @@ pub(super) struct VitTower {
 pub(super) struct Patches {
     count: usize,
     values: Vec<f32>,
-    /// The features of its embeddings, if those are not all features in order.
-    order: Option<Vec<u32>>,
+    layout: Layout,
+}
+
+/// The features of an item's embeddings.
+#[derive(Debug)]
+enum Layout {
+    /// All in order.
+    All,
+    /// These.
+    Of(Vec<u32>),
+    /// Mixtures of these.
+    Mixed(Mixed),
 }
 
 impl Patches {
@@ -140,17 +163,25 @@ impl Tower for VitTower {
         let VitConfig { image_size, patch, .. } = self.config;
         let side = self.config.side();
         let values = self.pixels.tiles(images, patch, image_size)?;
-        let order = match &self.end_of_row {
-            None => None,
-            Some(_) => Some(tiles(item, images.count)?.order(side)),
+        let count = images.count;
+        let layout = match self.config.packing {
+            Packing::Plain => Layout::All,
+            Packing::EndedRows => Layout::Of(tiles(item, count)?.order(side)),
+            Packing::Capped { most } => {
+                Layout::Mixed(match PooledFrames::of(item.tensors.get(1)) {
+                    Some(frames) => frames.mixed(side, count),
+                    None => tiles(item, count)?.mixed(side, most),
+                })
+            }
         };
-        Ok(Patches { count: images.count, values, order })
+        Ok(Patches { count, values, layout })
     }
 
     fn num_embeds(&self, item: &Patches) -> usize {
-        match &item.order {
-            None => item.count * self.config.num_embeds(),
-            Some(order) => order.len(),
+        match &item.layout {
+            Layout::All => item.count * self.config.num_embeds(),
+            Layout::Of(order) => order.len(),
+            Layout::Mixed(mixed) => mixed.len(),
         }
     }
 
@@ -158,7 +189,7 @@ impl Tower for VitTower {
         let (mut values, mut layouts) = (Vec::new(), Vec::new());
         for item in items {
             values.push(item.values);
-            layouts.push((item.count, item.order));
+            layouts.push((item.count, item.layout));
         }
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
         let images = layouts.iter().map(|(count, _)| count).sum();
@@ -170,16 +201,19 @@ impl Tower for VitTower {
             Some(vector) => Tensor::cat(vec![all, embedding(vector, &[0])], 0),
         };
         let mut first = 0;
-        let of_item = |(images, order): (usize, Option<Vec<u32>>)| {
+        let of_item = |(images, layout): (usize, Layout)| {
             let (from, to) = (first, first + images * num_embeds);
             first = to;
             let row = |feature: &u32| match *feature {
                 END_OF_ROW => count as u32,
                 feature => from as u32 + feature,
             };
-            let embeddings = match order {
-                None => all.clone().slice([from..to, 0..width]),
-                Some(order) => select_rows(all.clone(), &order.iter().map(row).collect::<Vec<_>>()),
+            let embeddings = match layout {
+                Layout::All => all.clone().slice([from..to, 0..width]),
+                Layout::Of(order) => {
+                    select_rows(all.clone(), &order.iter().map(row).collect::<Vec<_>>())
+                }
+                Layout::Mixed(mixed) => mixed.of(&all, row, &self.device),
             };
             EncoderOutput { embeddings, by_layer: Vec::new() }
         };

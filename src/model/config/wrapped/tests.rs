@@ -206,6 +206,47 @@ fn phi_4_multimodal_of_its_authors_has_no_object_for_its_text() {
     assert_eq!(config.wrapped.unwrap().tie, Tie::Yes);
 }
 
+/// In the form of LLaVA-OneVision 7B.
+#[test]
+fn llava_onevision_has_its_text_beside_its_tiles() {
+    let published = json!({
+        "architectures": ["LlavaOnevisionForConditionalGeneration"],
+        "model_type": "llava_onevision", "image_token_index": 151_646,
+        "video_token_index": 151_647, "vision_aspect_ratio": "anyres_max_9",
+        "tie_word_embeddings": false, "torch_dtype": "float16", "use_image_newline_parameter": true,
+        "text_config": {
+            "architectures": ["Qwen2ForCausalLM"], "hidden_size": 3_584,
+            "intermediate_size": 18_944, "max_window_layers": 28, "model_type": "qwen2",
+            "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+            "rope_theta": 1_000_000.0, "torch_dtype": "bfloat16", "vocab_size": 152_000,
+        },
+        "vision_config": { "model_type": "siglip_vision_model", "vision_use_head": false },
+    });
+    let config = read(published.clone()).unwrap();
+    assert_eq!((config.hidden_size, config.vocab_size, config.layers.len()), (3_584, 152_000, 28));
+    assert_eq!((config.dtype, config.wrapped.unwrap().tie), (Some(StoredDtype::F16), Tie::No));
+    let error = read(with(published, "/text_config/model_type", json!("phi"))).unwrap_err();
+    assert!(error.contains("\"qwen2\", \"qwen3\", \"llama\", \"mistral\""), "{error}");
+}
+
+/// In the form of Intern-S1-mini.
+#[test]
+fn intern_s1_has_a_text_model_of_qwen3() {
+    let config = read(json!({
+        "architectures": ["InternS1ForConditionalGeneration"], "model_type": "interns1",
+        "downsample_ratio": 0.5, "image_token_id": 152_957, "torch_dtype": "bfloat16",
+        "tie_word_embeddings": false,
+        "text_config": {
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128,
+            "hidden_size": 4_096, "intermediate_size": 12_288, "num_attention_heads": 32,
+            "num_hidden_layers": 36, "num_key_value_heads": 8, "vocab_size": 153_216,
+        },
+        "vision_config": { "model_type": "interns1_vision", "norm_type": "layer_norm" },
+    }))
+    .unwrap();
+    assert_eq!((config.hidden_size, config.vocab_size, config.layers.len()), (4_096, 153_216, 36));
+}
+
 #[test]
 fn lighton_ocr_has_two_forms() {
     const OWN: &str = "LightOnOcrForConditionalGeneration";
