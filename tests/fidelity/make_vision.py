@@ -31,6 +31,7 @@ from transformers import (
     AyaVisionProcessor,
     Cohere2VisionConfig,
     Cohere2VisionProcessor,
+    Exaone4_5_Config,
     Gemma3Config,
     Gemma3Processor,
     Glm4vConfig,
@@ -569,6 +570,17 @@ def models():
                 mrope_interleaved=True, partial_rotary_factor=0.25,
             ),
         ),
+        # Heads of the tower that share keys and values.
+        "exaone4_5": lambda: qwen(
+            Exaone4_5_Config, "exaone4",
+            VISUAL | dict(
+                window_size=28, fullatt_block_indexes=[1], patch_size=7, num_heads=4,
+                hidden_size=32, num_key_value_heads=2,
+            ),
+            dict(patch_size=7, min_pixels=784, max_pixels=14 * 14 * 30, **CLIP),
+            num_hidden_layers=4, sliding_window=16, sliding_window_pattern=4,
+            layer_types=["sliding_attention"] * 3 + ["full_attention"],
+        ),
         "pixtral": lambda: llava(
             pixtral_tower(), pixtral_processor(64, 8), "mistral", IMAGE_TOKEN,
             vision_feature_layer=-1, vision_feature_select_strategy="full",
@@ -1067,6 +1079,12 @@ def with_marks(tokens, image_token):
     return tokens[:last] + [begin] + tokens[last:] + [end]
 
 
+def has_axes(model):
+    """Returns whether positions of the text model have three axes."""
+    has_index = hasattr(getattr(model, "model", None), "get_rope_index")
+    return has_index and model.config.model_type != "exaone4_5"
+
+
 def prompt_record(model, processor, images, sizes):
     """Runs a prompt of text with the images of these indices in it."""
     config, generator = model.config, torch.Generator().manual_seed(len(sizes))
@@ -1084,7 +1102,7 @@ def prompt_record(model, processor, images, sizes):
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
     positions = None
-    if hasattr(getattr(model, "model", None), "get_rope_index"):
+    if has_axes(model):
         kinds = (ids == config.image_token_id).int()
         inputs["mm_token_type_ids"] = kinds
         grid = inputs.get("image_grid_thw")
@@ -1109,7 +1127,7 @@ def prompt_record(model, processor, images, sizes):
 
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
 GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
-GREEDY += ("llava_onevision",) + GLMS + COHERES
+GREEDY += ("llava_onevision", "exaone4_5") + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1299,7 +1317,7 @@ VIDEOS = [(4, 60, 56, 10.0), (6, 33, 90, 7.0), (3, 70, 40, None)]
 GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
 # The models that take videos, and the fields of their processors.
 VIDEO_MODELS = {
-    "qwen2_vl": {}, "qwen2_5_vl": {}, "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
+    "exaone4_5": {}, "qwen2_vl": {}, "qwen2_5_vl": {}, "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
     "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
     "glm4v": dict(fps=8, max_duration=40),
     "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
@@ -1350,6 +1368,7 @@ def video_processor(model, folder, fields):
     is_timed = kind in ("qwen3_vl", "qwen3_5")
     videos = (Qwen3VLVideoProcessor if is_timed else Qwen2VLVideoProcessor)(**of_images | fields)
     whole = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
+    whole |= {"exaone4_5": Qwen2VLProcessor}
     whole = whole.get(kind, Qwen3VLProcessor)
     return whole(images, video_tokenizer(config), videos, chat_template="none")
 
@@ -1450,12 +1469,15 @@ def video_prompt(model, whole, videos, records):
         if name in inputs
     }
     kinds = 2 * (ids == (config.image_token_id if is_glm else config.video_token_id)).int()
-    inputs["mm_token_type_ids"] = kinds
-    index = {name: it for name, it in inputs.items() if name != "pixel_values_videos"}
-    positions, _ = model.model.get_rope_index(ids, **index)
+    positions = None
+    if has_axes(model):
+        inputs["mm_token_type_ids"] = kinds
+        index = {name: it for name, it in inputs.items() if name != "pixel_values_videos"}
+        positions, _ = model.model.get_rope_index(ids, **index)
+        positions = positions[:, 0].T.tolist()
     logits = model(input_ids=ids, use_cache=False, **inputs).logits[0]
     return dict(
-        token_ids=tokens, positions=positions[:, 0].T.tolist(),
+        token_ids=tokens, positions=positions,
         last_log_probs=rounded(logits[-1].log_softmax(-1)), placed_token_ids=placed,
         greedy_token_ids=greedy_tokens(model, ids, inputs),
     )

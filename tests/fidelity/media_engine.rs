@@ -82,15 +82,15 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
     let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
     let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide", "phi3_v", "phi3_v-wide"]);
-    let onevision = ["llava_onevision", "llava_onevision-odd"];
-    let vision = vision.chain(onevision);
+    let others = ["llava_onevision", "llava_onevision-odd", "exaone4_5"];
+    let vision = vision.chain(others);
     let vision = vision.map(vision::folder);
     let hearing = hearing::folders();
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
     let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe", "glm_ocr"]);
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
-    let videos = videos.chain(onevision);
+    let videos = videos.chain(others);
     let both = ["phi4", "phi4-wide"].map(phi4::folder);
     let of_items = vision.chain(hearing).chain(both).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));

@@ -74,6 +74,7 @@ models! {
     qwen3_vl: "qwen3_vl",
     qwen3_vl_one: "qwen3_vl-one",
     qwen3_5: "qwen3_5",
+    exaone4_5: "exaone4_5",
     pixtral: "pixtral",
     mistral3: "mistral3",
     mistral3_bias: "mistral3-bias",

@@ -55,6 +55,7 @@ impl EmbedsLayout {
             Some(
                 VisionFamily::Qwen2Vl
                 | VisionFamily::Qwen2_5Vl
+                | VisionFamily::Exaone4_5
                 | VisionFamily::Qwen3_5
                 | VisionFamily::PaddleOcr,
             ) => Self { merge: merge()?, ..plain },

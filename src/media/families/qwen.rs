@@ -1,5 +1,5 @@
-//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: any size, in whole squares of
-//! patches (HF `Qwen2VLImageProcessor`, `Qwen2VLProcessor`, `Qwen3VLProcessor`).
+//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and EXAONE 4.5: any size, in whole
+//! squares of patches (HF `Qwen2VLImageProcessor`, `Qwen2VLProcessor`, `Qwen3VLProcessor`).
 
 use std::sync::Arc;
 
@@ -22,9 +22,15 @@ use crate::model::ConfigError;
 use crate::model::config::Fields;
 use crate::model::vision::{ProcessorConfig, VisionFamily};
 
+/// The texts that stand for an image and for a video.
+const QWEN: [&str; 2] =
+    ["<|vision_start|><|image_pad|><|vision_end|>", "<|vision_start|><|video_pad|><|vision_end|>"];
+const EXAONE: [&str; 2] = ["<vision><|image_pad|></vision>", "<vision><|video_pad|></vision>"];
+
 /// The processor of one model.
 pub(super) struct Qwen {
     image_token: [TokenId; 1],
+    texts: [&'static str; 2],
     /// The placeholder of a video. If frames are timed, it has the marks around it.
     video_tokens: Vec<TokenId>,
     /// The tokens before and after a timed frame, and in the places of its embeddings.
@@ -63,11 +69,15 @@ impl Qwen {
         if processor.video_scale(scale)? != processor.scale(scale)? {
             return Err(processor.video.invalid("image_mean", "the numbers of images"));
         }
-        let video_token = token("video_token_id", 151_656)?;
+        let is_exaone = family == VisionFamily::Exaone4_5;
+        let [image_token, video_token] = if is_exaone { [67, 68] } else { [151_655, 151_656] };
+        let image_token = token("image_token_id", image_token)?;
+        let video_token = token("video_token_id", video_token)?;
         let marks =
             [token("vision_start_token_id", 151_652)?, token("vision_end_token_id", 151_653)?];
         Ok(Self {
-            image_token: [token("image_token_id", 151_655)?],
+            image_token: [image_token],
+            texts: if is_exaone { EXAONE } else { QWEN },
             video_tokens: match is_timed(family) {
                 true => vec![marks[0], video_token, marks[1]],
                 false => vec![video_token],
@@ -132,8 +142,8 @@ impl FamilyProcessor for Qwen {
 
     fn placeholder(&self, modality: Modality) -> &str {
         match modality {
-            Modality::Video => "<|vision_start|><|video_pad|><|vision_end|>",
-            _ => "<|vision_start|><|image_pad|><|vision_end|>",
+            Modality::Video => self.texts[1],
+            _ => self.texts[0],
         }
     }
 

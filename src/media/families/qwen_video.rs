@@ -1,4 +1,4 @@
-//! Videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (HF `Qwen2VLVideoProcessor`,
+//! Videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and EXAONE 4.5 (HF `Qwen2VLVideoProcessor`,
 //! `Qwen3VLVideoProcessor`).
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};

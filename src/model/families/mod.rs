@@ -26,6 +26,7 @@ mod ernie4_5;
 mod ernie4_5_moe;
 mod exaone;
 mod exaone4;
+mod exaone4_5;
 mod exaone_moe;
 mod falcon;
 mod falcon_h1;

@@ -8,9 +8,9 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
-    in_tiles, interns1, llama, llama4, llava_onevision, ministral3, mistral, paligemma, phi3_v,
-    phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    WindowRule, Wrapper, as_read, exaone4_5, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite,
+    hearing, in_tiles, interns1, llama, llama4, llava_onevision, ministral3, mistral, paligemma,
+    phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -352,6 +352,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::LFM2_VL,
     llava_onevision::WRAPPER,
     interns1::WRAPPER,
+    exaone4_5::WRAPPER,
     paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,
@@ -408,7 +409,7 @@ pub(super) const QWEN2_VL_TEXT: Family = Family {
 pub(super) const QWEN2_VL_SIZES: TextSizes = sizes([152_064, 8_192, 29_568, 80, 64]);
 
 /// `mtp` predicts several tokens a step.
-const VISUAL_AND_MTP: &[&str] = &["visual", "model.visual", "mtp", "model.mtp"];
+pub(super) const VISUAL_AND_MTP: &[&str] = &["visual", "model.visual", "mtp", "model.mtp"];
 
 /// Published checkpoints of Qwen3-VL.
 const EXPERTS_BY_INPUT: ExpertNames = ExpertNames::Fused {

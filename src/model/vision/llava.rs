@@ -291,6 +291,7 @@ fn block(
         hidden_size,
         intermediate_size: size("intermediate_size", intermediate_size)?,
         num_heads,
+        num_kv_heads: num_heads,
         norm: NormConfig { kind: NormKind::Layer { has_bias: true }, eps },
         activation: activation(vision, "hidden_act", default)?,
         qkv_bias: true,

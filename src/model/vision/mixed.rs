@@ -8,11 +8,10 @@
 //! | embeddings of an image | `[side² + rows · (columns + 1), text_hidden_size]` |
 //! | embeddings of frames | `[frames · half² + 1, text_hidden_size]`; not all have the vector |
 
-use burn::tensor::{Device, Tensor};
-use playhouse_kernels::select_rows;
+use burn::tensor::Tensor;
+use playhouse_kernels::{add, scale_rows, select_rows};
 
 use super::anyres::{AnyResTiles, END_OF_ROW};
-use super::batch::rows;
 use crate::model::MediaTensorView;
 
 /// An image of more features than this times the most allowed ones has its features resized.
@@ -32,18 +31,12 @@ impl Mixed {
     }
 
     /// Returns the embeddings. `row` returns the row of `all` that has a feature.
-    pub(super) fn of(
-        &self,
-        all: &Tensor<2>,
-        row: impl Fn(&u32) -> u32,
-        device: &Device,
-    ) -> Tensor<2> {
+    pub(super) fn of(&self, all: &Tensor<2>, row: impl Fn(&u32) -> u32) -> Tensor<2> {
         let part = |at: usize| {
             let places: Vec<u32> = self.features[at].iter().map(&row).collect();
-            let shares = rows(self.shares[at].clone(), 1, device);
-            select_rows(all.clone(), &places).mul(shares)
+            scale_rows(select_rows(all.clone(), &places), &self.shares[at])
         };
-        part(0).add(part(1)).add(part(2).add(part(3)))
+        add(add(part(0), part(1)), add(part(2), part(3)))
     }
 
     fn push_one(&mut self, feature: u32) {

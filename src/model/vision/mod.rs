@@ -102,6 +102,8 @@ pub(crate) enum VisionFamily {
     Qwen2Vl,
     /// That of Qwen2.5-VL, with windows.
     Qwen2_5Vl,
+    /// The same with fewer heads of keys and values, and text positions of one axis: EXAONE 4.5.
+    Exaone4_5,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
     Qwen3Vl,
     /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
@@ -292,6 +294,17 @@ impl VisionPlan {
         match family {
             VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
             VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
+            VisionFamily::Exaone4_5 => Ok(Some(Self {
+                vision_tower: TowerPlan::Qwen(qwen_config::exaone4_5(&visual)?),
+                scale: processor.scale(qwen_config::scale(family))?,
+                placeholders: vec![
+                    token(outer, "image_token_id")?.unwrap_or(67),
+                    token(outer, "video_token_id")?.unwrap_or(68),
+                ],
+                position_axes: 1,
+                attention: ItemAttention::None,
+                towers: None,
+            })),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {

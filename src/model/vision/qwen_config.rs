@@ -1,4 +1,4 @@
-//! The towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL as `vision_config` describes them.
+//! The towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and EXAONE 4.5 as `vision_config` describes them.
 
 use playhouse_kernels::Activation;
 
@@ -104,6 +104,18 @@ pub(super) fn qwen2_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
     Ok(QwenConfig { window: Some(window), full_layers, ..config })
 }
 
+/// Reads HF `Exaone4_5_VisionConfig`: the tower of Qwen2.5-VL, in which several heads share their
+/// keys and values.
+pub(super) fn exaone4_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    const HEADS: &str = "num_key_value_heads";
+    let config = qwen2_5(fields)?;
+    let (num_heads, num_kv_heads) = (config.block.num_heads, fields.size(HEADS)?.unwrap_or(8));
+    if !num_heads.is_multiple_of(num_kv_heads) {
+        return Err(fields.invalid(HEADS, &format!("a divisor of num_heads, {num_heads}")));
+    }
+    Ok(QwenConfig { block: BlockConfig { num_kv_heads, ..config.block }, ..config })
+}
+
 /// Reads HF `Qwen3VLVisionConfig`.
 pub(super) fn qwen3(fields: &Fields) -> Result<QwenConfig, ConfigError> {
     const DEEP: &str = "deepstack_visual_indexes";
@@ -175,6 +187,7 @@ fn common(
             hidden_size,
             intermediate_size,
             num_heads,
+            num_kv_heads: num_heads,
             norm,
             activation: activation(fields, "hidden_act", default)?,
             qkv_bias: true,

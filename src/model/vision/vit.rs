@@ -213,7 +213,7 @@ impl Tower for VitTower {
                 Layout::Of(order) => {
                     select_rows(all.clone(), &order.iter().map(row).collect::<Vec<_>>())
                 }
-                Layout::Mixed(mixed) => mixed.of(&all, row, &self.device),
+                Layout::Mixed(mixed) => mixed.of(&all, row),
             };
             EncoderOutput { embeddings, by_layer: Vec::new() }
         };

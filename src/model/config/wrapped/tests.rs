@@ -247,6 +247,20 @@ fn intern_s1_has_a_text_model_of_qwen3() {
     assert_eq!((config.hidden_size, config.vocab_size, config.layers.len()), (4_096, 153_216, 36));
 }
 
+/// The first configs of EXAONE 4.5 have a name of their own for its text model.
+#[test]
+fn exaone_4_5_has_two_names_for_its_text() {
+    for name in ["exaone4", "exaone4_5_text"] {
+        let config = read(json!({
+            "architectures": ["Exaone4_5_ForConditionalGeneration"], "model_type": "exaone4_5",
+            "text_config": { "model_type": name, "hidden_size": 5_120, "num_hidden_layers": 64,
+                "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128 },
+        }))
+        .unwrap();
+        assert_eq!((config.hidden_size, config.layers.len()), (5_120, 64));
+    }
+}
+
 #[test]
 fn lighton_ocr_has_two_forms() {
     const OWN: &str = "LightOnOcrForConditionalGeneration";
