@@ -5,7 +5,7 @@
     python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
     python tests/fidelity/make_vision.py --videos     # only those about videos, of models for them
     python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3,
-                                                      # and about tiles of LFM2-VL
+                                                      # and about tiles of LFM2-VL and MiniCPM-V
 
 Each model is a folder with seeded random weights and the config of its image processor, plus
 `golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
@@ -57,6 +57,9 @@ from transformers import (
     LlavaOnevisionConfig,
     LlavaOnevisionProcessor,
     LlavaOnevisionVideoProcessor,
+    MiniCPMV4_6Config,
+    MiniCPMV4_6Processor,
+    MiniCPMV4_6VideoProcessor,
     Mistral3Config,
     PaddleOCRVLConfig,
     PaliGemmaConfig,
@@ -482,6 +485,50 @@ def lfm2_vl(vision, text, processor, **rest):
     return config, pixels | processor
 
 
+MINICPM_TAGS = dict(
+    image_token="<|image_pad|>", video_token="<|video_pad|>", image_start_token="<image>",
+    image_end_token="</image>", slice_start_token="<slice>", slice_end_token="</slice>",
+    image_id_start_token="<image_id>", image_id_end_token="</image_id>",
+)
+
+
+def minicpm_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of MiniCPM-V's images."""
+    trained = train_tokenizer(FIRST_TAG)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=getattr(trained, "backend_tokenizer", trained),
+        extra_special_tokens=MINICPM_TAGS,
+    )
+
+
+def minicpmv(vision, text, processor, **rest):
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=3, num_attention_heads=2,
+        image_size=28, patch_size=4,
+    )
+    words = minicpm_tokenizer()
+    token = lambda name: words.convert_tokens_to_ids(MINICPM_TAGS[name])
+    config = MiniCPMV4_6Config(
+        text_config=text_config("qwen3_5_text", **QWEN3_5 | text), vision_config=tower | vision,
+        image_token_id=token("image_token"), video_token_id=token("video_token"), **rest,
+    )
+    pixels = dict(
+        image_processor_type="MiniCPMV4_6ImageProcessor", patch_size=4, scale_resolution=64,
+        max_slice_nums=1, **UNIT,
+    )
+    return config, pixels | processor
+
+
+# A text model of Qwen3.5.
+QWEN3_5 = dict(
+    head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+    linear_value_head_dim=12, partial_rotary_factor=0.25,
+    layer_types=["linear_attention", "full_attention", "linear_attention"],
+    rope_parameters=dict(
+        rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1], mrope_interleaved=True,
+        partial_rotary_factor=0.25,
+    ),
+)
 GLMS = ("glm4v", "glm4v_moe", "glm_ocr")
 COHERES = ("aya_vision", "cohere2_vision")
 
@@ -562,13 +609,7 @@ def models():
             Qwen3_5Config, "qwen3_5_text",
             VISUAL | dict(patch_size=8, num_position_embeddings=36),
             dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 30), **UNIT),
-            head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
-            linear_value_head_dim=12, partial_rotary_factor=0.25,
-            layer_types=["linear_attention", "full_attention", "linear_attention"],
-            rope_parameters=dict(
-                rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1],
-                mrope_interleaved=True, partial_rotary_factor=0.25,
-            ),
+            **QWEN3_5,
         ),
         # Heads of the tower that share keys and values.
         "exaone4_5": lambda: qwen(
@@ -805,6 +846,16 @@ def models():
             downsample_factor=3, projector_use_layernorm=False, projector_bias=False,
             projector_hidden_act="relu", projector_hidden_size=20, tie_word_embeddings=False,
         ),
+        "minicpmv4_6": lambda: minicpmv({}, {}, {}, insert_layer_id=1, tie_word_embeddings=True),
+        # The windows merge before the last layer. Positions of a larger grid than images.
+        "minicpmv4_6-wide": lambda: minicpmv(
+            dict(
+                num_hidden_layers=2, num_attention_heads=3, image_size=66, patch_size=3,
+                layer_norm_eps=1e-3, hidden_act="gelu",
+            ),
+            dict(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"]),
+            dict(patch_size=3, scale_resolution=36, resample=2), insert_layer_id=0,
+        ),
         "llama4": lambda: llama4({}, {}),
         "llama4-wide": lambda: llama4(
             dict(
@@ -874,6 +925,8 @@ def pixels_of(model, processor, image):
     if "spatial_shapes" in raw:
         assert len(values) == 1
         return from_spatial(values[0], raw["spatial_shapes"][0])
+    if "target_sizes" in raw:
+        return from_packed(values, raw["target_sizes"])[0]
     if "image_grid_thw" not in raw:
         return values.reshape(-1, *values.shape[-3:]).permute(0, 2, 3, 1)
     (_, rows, columns), merge = raw["image_grid_thw"][0].tolist(), processor.merge_size
@@ -886,6 +939,17 @@ def pixels_of(model, processor, image):
     )[:, :, :, :, :, 0]
     patches = patches.permute(0, 2, 5, 1, 3, 6, 4)
     return patches.reshape(1, rows * side, columns * side, 3)
+
+
+def from_packed(values, sizes):
+    """Returns the pixels of MiniCPM-V's images, each [1, height, width, 3]."""
+    (_, channels, side, _), first, images = values.shape, 0, []
+    for rows, columns in sizes.tolist():
+        own = values[0, :, :, first : first + rows * columns * side]
+        own = own.reshape(channels, side, rows, columns, side).permute(2, 1, 3, 4, 0)
+        images.append(own.reshape(1, rows * side, columns * side, 3).contiguous())
+        first += rows * columns * side
+    return images
 
 
 def from_spatial(patches, shape):
@@ -920,6 +984,10 @@ def whole_processor(model, processor):
         return Lfm2VlProcessor(processor, lfm2_tokenizer(), chat_template="none")
     if kind == "cohere2_vision":
         return Cohere2VisionProcessor(processor, cohere_tokenizer(), chat_template="none")
+    if kind == "minicpmv4_6":
+        return MiniCPMV4_6Processor(
+            processor, MiniCPMV4_6VideoProcessor(), minicpm_tokenizer(), chat_template="none",
+        )
     words = tokenizer()
     if kind == "lighton_ocr":
         words.image_token, words.image_token_id = "<image>", IMAGE_TOKEN
@@ -963,6 +1031,7 @@ def tokens_of(whole, image, count, image_token):
         kwargs["patch_size"] = whole.patch_size * whole.spatial_merge_size
     inputs = whole.image_processor([image], return_tensors="pt", **kwargs)
     marks = dict(use_image_special_tokens=True) if isinstance(whole, Lfm2VlProcessor) else {}
+    marks |= dict(image_token_divisor=16) if isinstance(whole, MiniCPMV4_6Processor) else {}
     text = whole.replace_image_token(inputs, 0, **marks)
     return whole.tokenizer(text, add_special_tokens=False)["input_ids"]
 
@@ -1003,7 +1072,7 @@ def inputs_of(model, processor, images):
 
 
 # The outputs of processors that models do not take.
-UNREAD = ("batch_num_images", "num_patches", "num_crops", "rows", "cols", "aspect_ratios")
+UNREAD = ("batch_num_images", "grids", "num_patches_per_image", "num_patches", "num_crops", "rows", "cols", "aspect_ratios")
 
 
 def tiles_of(model, processor, size):
@@ -1079,10 +1148,18 @@ def with_marks(tokens, image_token):
     return tokens[:last] + [begin] + tokens[last:] + [end]
 
 
+def number_of(config, index):
+    """Returns the tokens before an image that tell its number, if there are some."""
+    if config.model_type != "minicpmv4_6":
+        return []
+    start, end = (MINICPM_TAGS[f"image_id_{name}_token"] for name in ("start", "end"))
+    return minicpm_tokenizer()(f"{start}{index}{end}", add_special_tokens=False)["input_ids"]
+
+
 def has_axes(model):
     """Returns whether positions of the text model have three axes."""
     has_index = hasattr(getattr(model, "model", None), "get_rope_index")
-    return has_index and model.config.model_type != "exaone4_5"
+    return has_index and model.config.model_type not in ("exaone4_5", "minicpmv4_6")
 
 
 def prompt_record(model, processor, images, sizes):
@@ -1092,9 +1169,9 @@ def prompt_record(model, processor, images, sizes):
     tokens = text(3)
     # The prompt before its images are expanded.
     placed = list(tokens)
-    for index in sizes:
+    for at, index in enumerate(sizes):
         after = text(4)
-        tokens += images[index]["tokens"] + after
+        tokens += number_of(config, at) + images[index]["tokens"] + after
         placed += [placed_token(config)] + after
     if config.model_type == "paligemma" and sizes:
         tokens = with_marks(tokens, config.image_token_id)
@@ -1127,7 +1204,7 @@ def prompt_record(model, processor, images, sizes):
 
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
 GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
-GREEDY += ("llava_onevision", "exaone4_5") + GLMS + COHERES
+GREEDY += ("llava_onevision", "exaone4_5", "minicpmv4_6") + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1160,10 +1237,13 @@ def record(folder):
     is_pali = model.config.model_type == "paligemma"
     words = cohere_tokenizer() if is_cohere else lfm2_tokenizer() if is_lfm2 else words
     words = pali_tokenizer() if is_pali else words
+    is_minicpm = model.config.model_type == "minicpmv4_6"
+    words = minicpm_tokenizer() if is_minicpm else words
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
     texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
     texts = texts + ["<video>"] if model.config.model_type == "internvl" else texts
     texts = LLAMA4_TAGS if is_llama4 else COHERE_TAGS + TILES if is_cohere else texts
+    texts = [*MINICPM_TAGS.values(), "\n", "0", "1", "2", "3"] if is_minicpm else texts
     texts = LFM2_TAGS if is_lfm2 else ["<bos>", "\n"] if is_pali else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
@@ -1241,6 +1321,72 @@ def record_cuts(name, kwargs):
             greedy_token_ids=greedy_tokens(model, ids, inputs),
         ))
     golden = dict(kwargs=kwargs, items=items, images=parts, prompts=prompts, joined=[])
+    (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
+
+
+# The models that cut images into slices, and the settings of a request.
+SLICE_MODELS = {
+    "minicpmv4_6": dict(max_slice_nums=6), "minicpmv4_6-wide": dict(max_slice_nums=9),
+}
+
+
+@torch.no_grad()
+def record_slices(name, kwargs):
+    """Records images in slices in the form of those with crops."""
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    processor, token, parts, items = whole.image_processor, model.config.image_token_id, [], []
+    drawn = lambda sizes: [Image.fromarray(draw(*size)) for size in sizes]
+    inputs_of_sizes = lambda sizes: processor(drawn(sizes), return_tensors="pt", **kwargs)
+    for size in SIZES:
+        processor.do_rescale = processor.do_normalize = False
+        raw = inputs_of_sizes([size])
+        processor.do_rescale = processor.do_normalize = True
+        inputs, first = inputs_of_sizes([size]), len(parts)
+        output = model.get_image_features(inputs["pixel_values"], inputs["target_sizes"])
+        images = from_packed(raw["pixel_values"].to(torch.uint8), raw["target_sizes"])
+        for pixels, embeddings in zip(images, output.pooler_output):
+            parts.append(dict(
+                shape=list(pixels.shape), pixels=pixels.numpy().tobytes().hex(),
+                num_embeds=len(embeddings), embeddings=rounded(embeddings), by_layer=[],
+            ))
+        text = whole.replace_image_token(inputs, 0, image_token_divisor=16)
+        items.append(dict(
+            height=size[0], width=size[1], parts=list(range(first, len(parts))),
+            tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
+        ))
+    prompts = []
+    for chosen in ([1], [3, 2, 4]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for at, index in enumerate(chosen):
+            after = text(4)
+            tokens += number_of(model.config, at) + items[index]["tokens"] + after
+            placed += [token] + after
+        ids = torch.tensor([tokens])
+        inputs = inputs_of_sizes([SIZES[index] for index in chosen])
+        inputs = {name: inputs[name] for name in ("pixel_values", "target_sizes")}
+        logits = logits_of(model, ids, inputs)
+        prompts.append(dict(
+            token_ids=tokens, items=chosen, positions=None, placed_token_ids=placed,
+            images=[part for index in chosen for part in items[index]["parts"]],
+            last_log_probs=rounded(logits[-1].log_softmax(-1)),
+            greedy_token_ids=greedy_tokens(model, ids, inputs),
+        ))
+    # The processor asks for one, and pads nothing.
+    whole.tokenizer.pad_token, joined = whole.image_end_token, []
+    for text in ["{}", "Look:\n{}\nWhat?", "a {}{} b", "{} {} {}"]:
+        images = drawn([(24, 60)] * text.count("{}"))
+        text = text.replace("{}", whole.image_token)
+        expected = whole(images=[images], text=[text], **kwargs)["input_ids"][0]
+        joined.append(dict(
+            token_ids=whole.tokenizer(text)["input_ids"], expanded=expected.tolist(),
+        ))
+    golden = dict(kwargs=kwargs, items=items, images=parts, prompts=prompts, joined=joined)
     (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
 
 
@@ -1757,6 +1903,8 @@ def build(name, config, processor):
         cohere_tokenizer().save_pretrained(folder)
     if config.model_type == "paligemma":
         pali_tokenizer().save_pretrained(folder)
+    if config.model_type == "minicpmv4_6":
+        minicpm_tokenizer().save_pretrained(folder)
     if config.model_type == "lfm2_vl":
         lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
@@ -1791,8 +1939,10 @@ def main():
             print(name, flush=True)
         return
     if sys.argv[1:2] == ["--crops"]:
-        for name in sys.argv[2:] or CROP_MODELS | CUT_MODELS:
-            if name in CUT_MODELS:
+        for name in sys.argv[2:] or CROP_MODELS | CUT_MODELS | SLICE_MODELS:
+            if name in SLICE_MODELS:
+                record_slices(name, SLICE_MODELS[name])
+            elif name in CUT_MODELS:
                 record_cuts(name, CUT_MODELS[name])
             else:
                 record_crops(name, CROP_MODELS[name])

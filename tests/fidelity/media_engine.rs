@@ -83,7 +83,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
     let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide", "phi3_v", "phi3_v-wide"]);
     let others = ["llava_onevision", "llava_onevision-odd", "exaone4_5"];
-    let vision = vision.chain(others);
+    let vision = vision.chain(others).chain(["minicpmv4_6", "minicpmv4_6-wide"]);
     let vision = vision.map(vision::folder);
     let hearing = hearing::folders();
     let videos =
@@ -95,6 +95,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let of_items = vision.chain(hearing).chain(both).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
     let crops = ["gemma3", "gemma3-wide", "lfm2_vl", "lfm2_vl-wide"];
+    let crops = crops.into_iter().chain(["minicpmv4_6", "minicpmv4_6-wide"]);
     let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));
     of_items.chain(of_videos).chain(of_crops).collect()
 }

@@ -118,6 +118,8 @@ models! {
     cohere2_vision_one: "cohere2_vision-one",
     lfm2_vl: "lfm2_vl",
     lfm2_vl_wide: "lfm2_vl-wide",
+    minicpmv4_6: "minicpmv4_6",
+    minicpmv4_6_wide: "minicpmv4_6-wide",
     paligemma: "paligemma",
     paligemma_two: "paligemma-two",
     phi3_v: "phi3_v",

@@ -129,6 +129,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             "tile_size",
             "max_pixels_tolerance",
         ],
+        VisionFamily::MiniCpmV => &["resample", "max_slice_nums", "slice_mode", "scale_resolution"],
         VisionFamily::Phi3V => &["num_crops"],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.

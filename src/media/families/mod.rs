@@ -17,6 +17,7 @@ mod llama4;
 mod llava;
 mod llava_next;
 mod llava_onevision;
+mod minicpm;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
@@ -109,6 +110,7 @@ fn of_images(
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
         }
+        VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
         VisionFamily::PaliGemma => {
             Arc::new(paligemma::PaliGemma::read(outer, processor, &*encode)?)

@@ -1,5 +1,5 @@
-//! EXAONE 4.5: EXAONE 4 with the tower of Qwen2.5-VL, whose heads share keys and values. Its text has
-//! positions of one axis (HF `Exaone4_5_ForConditionalGeneration`).
+//! EXAONE 4.5: EXAONE 4 with the tower of Qwen2.5-VL, whose heads share keys and values. Its text
+//! has positions of one axis (HF `Exaone4_5_ForConditionalGeneration`).
 
 use super::wrappers::{INSIDE, PLAIN, VISUAL_AND_MTP, sizes};
 use super::{Family, TextModel, TextSizes, VisionFamily, Wrapper, exaone4};

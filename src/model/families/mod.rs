@@ -81,6 +81,7 @@ mod mellum;
 mod mimo;
 mod minicpm;
 mod minicpm3;
+mod minicpmv;
 mod minimax;
 mod minimax_m2;
 mod ministral;

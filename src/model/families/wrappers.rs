@@ -9,8 +9,9 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, exaone4_5, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite,
-    hearing, in_tiles, interns1, llama, llama4, llava_onevision, ministral3, mistral, paligemma,
-    phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    hearing, in_tiles, interns1, llama, llama4, llava_onevision, minicpmv, ministral3, mistral,
+    paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -353,6 +354,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     llava_onevision::WRAPPER,
     interns1::WRAPPER,
     exaone4_5::WRAPPER,
+    minicpmv::WRAPPER,
     paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,
@@ -391,7 +393,8 @@ pub(super) const fn sizes(sizes: [usize; 5]) -> TextSizes {
 
 pub(super) const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
 const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
-const PARTIAL_AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
+pub(super) const PARTIAL_AXES_IN_TURNS: RopeRule =
+    RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
 pub(super) const PARTIAL_AXES: RopeRule =
     RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
 

@@ -17,6 +17,7 @@ mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod minicpm;
 mod mixed;
 mod onevision;
 mod paddle;
@@ -55,6 +56,7 @@ pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
+pub(crate) use minicpm::MiniCpmImages;
 pub(crate) use mixed::PooledFrames;
 pub(crate) use onevision::{most_tiles, video_placeholder};
 pub(crate) use phi4_config::Phi4Config;
@@ -124,6 +126,8 @@ pub(crate) enum VisionFamily {
     Cohere2Vision,
     /// SigLIP 2 for images of any size: LFM2-VL.
     Lfm2Vl,
+    /// SigLIP for images of any size, whose patches merge twice: MiniCPM-V 4.6.
+    MiniCpmV,
     /// SigLIP with the projector of PaliGemma.
     PaliGemma,
     /// CLIP with the projector of Phi-3-vision, over tiles.
@@ -225,6 +229,7 @@ enum TowerPlan {
     Llama4(llama4::Llama4Config),
     Paddle(paddle::PaddleConfig),
     Siglip2(siglip2::Siglip2Config),
+    MiniCpm(minicpm::MiniCpmConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -338,6 +343,18 @@ impl VisionPlan {
                 attention: ItemAttention::None,
                 towers: None,
             })),
+            VisionFamily::MiniCpmV => {
+                let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
+                Ok(Some(Self {
+                    placeholders: vec![config.placeholder],
+                    vision_tower: TowerPlan::MiniCpm(config),
+                    scale: processor.scale(UNIT_SCALE)?,
+                    // As in transformers, images take no positions of their own.
+                    position_axes: 1,
+                    attention: ItemAttention::None,
+                    towers: None,
+                }))
+            }
             VisionFamily::Phi4 => {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
                 let placeholders = vec![images.placeholder];
@@ -388,6 +405,9 @@ impl VisionPlan {
             }
             TowerPlan::Siglip2(config) => {
                 Arc::new(self.encoder(siglip2::Siglip2Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::MiniCpm(config) => {
+                Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
             }
             TowerPlan::Paddle(config) => {
                 Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))
