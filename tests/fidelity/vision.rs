@@ -1,7 +1,7 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py`, `make_internvl_chat.py` and `make_phi3_v.py` made the models and their
-//! answers.
+//! `make_vision.py`, `make_internvl_chat.py`, `make_phi3_v.py` and `make_dots_ocr.py` made the
+//! models and their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +75,8 @@ models! {
     qwen3_vl_one: "qwen3_vl-one",
     qwen3_5: "qwen3_5",
     exaone4_5: "exaone4_5",
+    dots_ocr: "dots_ocr",
+    dots_ocr_bias: "dots_ocr-bias",
     pixtral: "pixtral",
     mistral3: "mistral3",
     mistral3_bias: "mistral3-bias",

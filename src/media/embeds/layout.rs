@@ -56,6 +56,7 @@ impl EmbedsLayout {
                 VisionFamily::Qwen2Vl
                 | VisionFamily::Qwen2_5Vl
                 | VisionFamily::Exaone4_5
+                | VisionFamily::DotsOcr
                 | VisionFamily::Qwen3_5
                 | VisionFamily::PaddleOcr,
             ) => Self { merge: merge()?, ..plain },

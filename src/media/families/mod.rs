@@ -105,6 +105,7 @@ fn of_images(
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Exaone4_5
+        | VisionFamily::DotsOcr
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {

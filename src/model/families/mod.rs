@@ -21,6 +21,7 @@ mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
 mod dots1;
+mod dots_ocr;
 pub(super) mod encoders;
 mod ernie4_5;
 mod ernie4_5_moe;

@@ -65,8 +65,9 @@ pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
 pub(crate) use siglip2::Siglip2Images;
 
-/// The places of the towers of Qwen and GLM.
-const VISUAL: &[&str] = &["model.visual", "visual", "vlm.visual", "vlm.model.visual"];
+/// The places of the towers of Qwen, GLM and dots.ocr.
+const VISUAL: &[&str] =
+    &["model.visual", "visual", "vlm.visual", "vlm.model.visual", "vision_tower"];
 
 /// The names that `vision_config` of Qwen and GLM may also have: HF `attribute_map`.
 const OTHER_NAMES: &[(&str, &str)] =
@@ -106,6 +107,8 @@ pub(crate) enum VisionFamily {
     Qwen2_5Vl,
     /// The same with fewer heads of keys and values, and text positions of one axis: EXAONE 4.5.
     Exaone4_5,
+    /// That of dots.ocr: as Qwen2-VL's, with other norms.
+    DotsOcr,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
     Qwen3Vl,
     /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
@@ -295,21 +298,26 @@ impl VisionPlan {
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
-        let visual = vision.with_aliases(OTHER_NAMES);
-        match family {
-            VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
-            VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
-            VisionFamily::Exaone4_5 => Ok(Some(Self {
-                vision_tower: TowerPlan::Qwen(qwen_config::exaone4_5(&visual)?),
+        // Positions of the text model have one axis.
+        let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
+            Ok(Some(Self {
+                vision_tower: TowerPlan::Qwen(config),
                 scale: processor.scale(qwen_config::scale(family))?,
                 placeholders: vec![
-                    token(outer, "image_token_id")?.unwrap_or(67),
-                    token(outer, "video_token_id")?.unwrap_or(68),
+                    token(outer, "image_token_id")?.unwrap_or(tokens[0]),
+                    token(outer, "video_token_id")?.unwrap_or(tokens[1]),
                 ],
                 position_axes: 1,
                 attention: ItemAttention::None,
                 towers: None,
-            })),
+            }))
+        };
+        let visual = vision.with_aliases(OTHER_NAMES);
+        match family {
+            VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
+            VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
+            VisionFamily::Exaone4_5 => plain(qwen_config::exaone4_5(&visual)?, [67, 68]),
+            VisionFamily::DotsOcr => plain(qwen_config::dots(&visual)?, [151_665, 151_656]),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
@@ -397,7 +405,8 @@ impl VisionPlan {
                 Arc::new(self.encoder(two_towers::PooledTower::load(loader, config, pixels)?))
             }
             TowerPlan::Qwen(config) => {
-                let module = stored(loader, VISUAL, "patch_embed.proj.weight");
+                let patches = format!("{}.weight", config.patch_module);
+                let module = stored(loader, VISUAL, &patches);
                 Arc::new(self.encoder(qwen::QwenTower::load(loader, module, config, pixels)?))
             }
             TowerPlan::Llama4(config) => {

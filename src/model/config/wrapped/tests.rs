@@ -261,6 +261,22 @@ fn exaone_4_5_has_two_names_for_its_text() {
     }
 }
 
+/// In the form of dots.ocr.
+#[test]
+fn dots_ocr_has_its_text_beside_its_tower() {
+    let config = read(json!({
+        "architectures": ["DotsOCRForCausalLM"], "model_type": "dots_ocr",
+        "attention_bias": true, "hidden_size": 1_536, "intermediate_size": 8_960,
+        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2,
+        "rope_theta": 1_000_000, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "use_sliding_window": false, "vocab_size": 151_936, "image_token_id": 151_665,
+        "vision_config": { "embed_dim": 1_536, "model_type": "dots_vit", "post_norm": true },
+    }))
+    .unwrap();
+    assert_eq!((config.hidden_size, config.layers.len()), (1_536, 28));
+    assert_eq!(config.wrapped.unwrap().tie, Tie::No);
+}
+
 #[test]
 fn lighton_ocr_has_two_forms() {
     const OWN: &str = "LightOnOcrForConditionalGeneration";
