@@ -23,11 +23,11 @@ use crate::model::vision::{AnyResTiles, ProcessorConfig, TileImages, VisionFamil
 const PINPOINTS: [[usize; 2]; 5] = [[336, 672], [672, 336], [672, 672], [1_008, 336], [336, 1_008]];
 /// The most sizes that a config may have, and the most tiles on a side of an image.
 const PINPOINTS_MAX: usize = 256;
-/// The side of a tile of LLaVA-OneVision, and the most on a side of an image whose sizes are not
-/// named.
+const TILES_MAX: usize = 64;
+/// The side of a tile of LLaVA-OneVision, and the most tiles on a side of an image, if a config
+/// names no sizes.
 const ONEVISION_SIDE: usize = 384;
 const ONEVISION_TILES: usize = 6;
-const TILES_MAX: usize = 64;
 
 /// The processor of one model.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! The towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and EXAONE 4.5 as `vision_config` describes them.
+//! The towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, EXAONE 4.5 and dots.ocr as `vision_config`
+//! describes them.
 
 use playhouse_kernels::Activation;
 
