@@ -54,6 +54,9 @@ from transformers import (
     Llama4Processor,
     LlavaConfig,
     LlavaNextConfig,
+    LlavaNextVideoConfig,
+    LlavaNextVideoProcessor,
+    LlavaNextVideoVideoProcessor,
     LlavaOnevisionConfig,
     LlavaOnevisionProcessor,
     LlavaOnevisionVideoProcessor,
@@ -149,6 +152,21 @@ def llava_next(vision, pinpoints, text="llama", vision_feature_layer=-2, **proce
     pixels = dict(
         image_processor_type="LlavaNextImageProcessor", image_grid_pinpoints=pinpoints,
         crop_size=dict(height=42, width=42), resample=3, **CLIP,
+    )
+    return config, pixels | processor
+
+
+def llava_next_video(vision, pinpoints, text="llama", **processor):
+    """Returns a model of LLaVA-NeXT-Video, whose frames have an even number of patches."""
+    config = LlavaNextVideoConfig(
+        text_config=text_config(text), vision_config=vision, image_token_index=IMAGE_TOKEN,
+        video_token_index=tokenizer().convert_tokens_to_ids("<video>"),
+        tie_word_embeddings=False, image_grid_pinpoints=pinpoints,
+    )
+    side = vision["image_size"]
+    pixels = dict(
+        image_processor_type="LlavaNextImageProcessor", image_grid_pinpoints=pinpoints,
+        size=dict(shortest_edge=side), crop_size=dict(height=side, width=side), resample=3, **CLIP,
     )
     return config, pixels | processor
 
@@ -650,6 +668,9 @@ def models():
         "granite_vision-one": lambda: granite_vision(
             text_config("qwen3", head_dim=8), vision_feature_layer=-2, tie_word_embeddings=False,
         ),
+        "llava_next_video": lambda: llava_next_video(
+            clip(image_size=28, patch_size=7), [[28, 56], [56, 28], [56, 56], [84, 28]],
+        ),
         # Images of more than two tiles have their features resized.
         "llava_onevision": lambda: llava_onevision(
             28, [(1, 2), (2, 1), (2, 2), (3, 1), (1, 6), (3, 3)], text_config("qwen2"),
@@ -998,6 +1019,12 @@ def whole_processor(model, processor):
             processor, words, config.vision_config.patch_size, config.spatial_merge_size,
             chat_template="none",
         )
+    if kind == "llava_next_video":
+        return LlavaNextVideoProcessor(
+            LlavaNextVideoVideoProcessor(), processor, words, "none",
+            patch_size=config.vision_config.patch_size, num_additional_image_tokens=1,
+            vision_feature_select_strategy=config.vision_feature_select_strategy,
+        )
     if kind == "llava_onevision":
         tower = config.vision_config
         return LlavaOnevisionProcessor(
@@ -1077,7 +1104,7 @@ UNREAD = ("batch_num_images", "grids", "num_patches_per_image", "num_patches", "
 
 def tiles_of(model, processor, size):
     """Returns the shape that tells the encoder of LLaVA-NeXT the tiles of an image."""
-    if model.config.model_type not in ("llava_next", "llava_onevision"):
+    if model.config.model_type not in ("llava_next", "llava_next_video", "llava_onevision"):
         return None
     side = model.config.vision_config.image_size
     best = select_best_resolution(size, processor.image_grid_pinpoints)
@@ -1204,7 +1231,7 @@ def prompt_record(model, processor, images, sizes):
 
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
 GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
-GREEDY += ("llava_onevision", "exaone4_5", "minicpmv4_6") + GLMS + COHERES
+GREEDY += ("llava_next_video", "llava_onevision", "exaone4_5", "minicpmv4_6") + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1723,6 +1750,8 @@ def record_tile_videos(name, fields):
 
 # The models whose frames are pooled, and the fields of their processors.
 POOLED_VIDEO_MODELS = {
+    # Frames are cut from larger ones.
+    "llava_next_video": dict(size=dict(shortest_edge=32)),
     "llava_onevision": {}, "llava_onevision-odd": dict(do_sample_frames=True, num_frames=3),
 }
 
@@ -1740,7 +1769,9 @@ def pooled_video(model, whole, video):
     processor.do_rescale = processor.do_normalize = True
     inputs = made()
     pixels = raw["pixel_values_videos"][0].to(torch.uint8).permute(0, 2, 3, 1)
-    embeddings = model.get_video_features(inputs["pixel_values_videos"]).pooler_output[0]
+    embeddings = model.get_video_features(inputs["pixel_values_videos"]).pooler_output
+    embeddings = embeddings[0] if torch.is_tensor(embeddings) else torch.cat(list(embeddings))
+    embeddings = embeddings.flatten(0, -2)
     indices = raw["video_metadata"][0].frames_indices
     indices = range(frames) if indices is None else indices
     text = whole.replace_video_token(inputs, 0)
@@ -1748,8 +1779,8 @@ def pooled_video(model, whole, video):
         frames=frames, height=height, width=width, fps=fps, grid=None,
         indices=[int(index) for index in indices], shape=list(pixels.shape),
         pixels=pixels.contiguous().numpy().tobytes().hex(), num_embeds=len(embeddings),
-        # Pooled frames, and the vector behind the last one.
-        tiles=[2, 0], embeddings=rounded(embeddings), by_layer=[],
+        # Pooled frames, and the vector behind the last one, if the class has it.
+        tiles=[1 + (model.config.model_type == "llava_onevision"), 0], embeddings=rounded(embeddings), by_layer=[],
         tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
     ), embeddings
 
@@ -1779,7 +1810,9 @@ def record_pooled_videos(name, fields):
     of_images = json.loads((folder / "preprocessor_config.json").read_text())
     for field in ("image_processor_type", "image_grid_pinpoints"):
         of_images.pop(field)
-    whole.video_processor = LlavaOnevisionVideoProcessor(**of_images | fields)
+    is_onevision = model.config.model_type == "llava_onevision"
+    videos = LlavaOnevisionVideoProcessor if is_onevision else LlavaNextVideoVideoProcessor
+    whole.video_processor = videos(**of_images | fields)
     pairs = [pooled_video(model, whole, video) for video in VIDEOS]
     token, prompts = model.config.video_token_index, []
     for chosen in ([1], [2, 0]):
@@ -1797,7 +1830,7 @@ def record_pooled_videos(name, fields):
             **placed_prompt(model, torch.tensor([tokens]), token, features),
         ))
     golden = dict(videos=[pair[0] for pair in pairs], prompts=prompts, texts={})
-    if fields:
+    if "do_sample_frames" in fields:
         sample = whole.video_processor.sample_frames
         golden["lengths"] = [
             dict(frames=frames, fps=fps, indices=[
@@ -1805,6 +1838,7 @@ def record_pooled_videos(name, fields):
             ])
             for frames, fps in LENGTHS if frames > 6
         ]
+    if fields:
         path = folder / "video_preprocessor_config.json"
         path.write_text(json.dumps(of_images | fields, indent=2, sort_keys=True) + "\n")
     (folder / "videos.json").write_text(json.dumps(golden) + "\n")
@@ -1909,7 +1943,7 @@ def build(name, config, processor):
         lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
-    if config.model_type == "llava_onevision":
+    if config.model_type in ("llava_next_video", "llava_onevision"):
         tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")

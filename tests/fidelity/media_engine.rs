@@ -82,7 +82,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
     let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
     let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide", "phi3_v", "phi3_v-wide"]);
-    let others = ["llava_onevision", "llava_onevision-odd", "exaone4_5"];
+    let others = ["llava_next_video", "llava_onevision", "llava_onevision-odd", "exaone4_5"];
     let vision = vision.chain(others).chain(["minicpmv4_6", "minicpmv4_6-wide"]);
     let vision = vision.chain(["dots_ocr", "dots_ocr-bias"]);
     let vision = vision.map(vision::folder);

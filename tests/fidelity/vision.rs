@@ -84,6 +84,7 @@ models! {
     llava_next_wide: "llava_next-wide",
     granite_vision: "granite_vision",
     granite_vision_one: "granite_vision-one",
+    llava_next_video: "llava_next_video",
     llava_onevision: "llava_onevision",
     llava_onevision_odd: "llava_onevision-odd",
     idefics3: "idefics3",

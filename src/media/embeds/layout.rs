@@ -45,6 +45,7 @@ impl EmbedsLayout {
                 | VisionFamily::LlavaNext
                 | VisionFamily::LlavaNextSiglip
                 | VisionFamily::LlavaOnevision
+                | VisionFamily::LlavaNextVideo
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
                 | VisionFamily::LightOnOcr

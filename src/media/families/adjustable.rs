@@ -102,7 +102,10 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::SiglipModel => {
             &["size", "crop_size", "resample", "do_resize", "do_center_crop", "do_pad"]
         }
-        VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip | VisionFamily::LlavaOnevision => {
+        VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextSiglip
+        | VisionFamily::LlavaOnevision
+        | VisionFamily::LlavaNextVideo => {
             &["size", "crop_size", "resample", "do_resize", "image_grid_pinpoints"]
         }
         VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],

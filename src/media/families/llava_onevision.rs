@@ -46,7 +46,7 @@ impl LlavaOnevision {
         let images = TileImages::read(family, outer)?;
         Ok(Self {
             next: LlavaNext::read(family, outer, processor)?,
-            video_token: [video_placeholder(outer)?],
+            video_token: [video_placeholder(outer, family)?],
             most_tiles: most_tiles(outer)?,
             videos: VideoRules::read(processor, images, Steps::FromFirst),
         })

@@ -16,6 +16,7 @@ mod lfm2;
 mod llama4;
 mod llava;
 mod llava_next;
+mod llava_next_video;
 mod llava_onevision;
 mod minicpm;
 mod paddle;
@@ -125,6 +126,9 @@ fn of_images(
         }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
             Arc::new(llava_next::LlavaNext::read(family, outer, processor)?)
+        }
+        VisionFamily::LlavaNextVideo => {
+            Arc::new(llava_next_video::LlavaNextVideo::read(family, outer, processor)?)
         }
         VisionFamily::LlavaOnevision => {
             Arc::new(llava_onevision::LlavaOnevision::read(family, outer, processor)?)

@@ -74,6 +74,7 @@ mod lfm2;
 mod lfm2_moe;
 pub(super) mod llama;
 mod llama4;
+mod llava_next_video;
 mod llava_onevision;
 mod longcat_flash;
 mod mamba;

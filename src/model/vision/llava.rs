@@ -88,8 +88,8 @@ pub(super) fn read(
         (_, None) => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
     };
     let mut placeholders = vec![placeholder(outer, family)?];
-    if family == VisionFamily::LlavaOnevision {
-        placeholders.push(onevision::video_placeholder(outer)?);
+    if let VisionFamily::LlavaOnevision | VisionFamily::LlavaNextVideo = family {
+        placeholders.push(onevision::video_placeholder(outer, family)?);
     }
     Ok(VisionPlan {
         vision_tower,
@@ -132,6 +132,7 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
         VisionFamily::Phi3V => 32_044,
         VisionFamily::LlavaOnevision => 151_646,
+        VisionFamily::LlavaNextVideo => 32_001,
         // As in vLLM: such a prompt has no text beside its image.
         VisionFamily::ClipModel | VisionFamily::SiglipModel => 0,
         _ => 32_000,
@@ -151,9 +152,10 @@ pub(super) fn vit(
 ) -> Result<VitConfig, ConfigError> {
     const PATCH: &str = "patch_size";
     let defaults = match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::ClipModel => {
-            [768, 3_072, 12, 12, 224, 32]
-        }
+        VisionFamily::Clip
+        | VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextVideo
+        | VisionFamily::ClipModel => [768, 3_072, 12, 12, 224, 32],
         VisionFamily::Phi3V => phi3v::SIZES,
         VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
         VisionFamily::InternVlChat => [3_200, 12_800, 48, 25, 224, 14],
@@ -232,7 +234,7 @@ pub(super) fn vit(
         last_norm: has_last_norm.then_some(last_norm),
         drops_first: drops_first(outer, &projector, family)?,
         keeps_class_alone: family == VisionFamily::ClipModel,
-        packing: onevision::packing(outer, family)?,
+        packing: onevision::packing(outer, family, image_size / patch_size)?,
         projector,
     })
 }
@@ -241,6 +243,7 @@ fn names(family: VisionFamily) -> &'static VitNames {
     match family {
         VisionFamily::Clip
         | VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextVideo
         | VisionFamily::Phi3V
         | VisionFamily::ClipModel => &CLIP,
         VisionFamily::InternVl => &INTERNVL,
@@ -273,6 +276,7 @@ fn block(
     let (eps, default) = match family {
         VisionFamily::Clip
         | VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextVideo
         | VisionFamily::Phi3V
         | VisionFamily::ClipModel => (1e-5, Activation::QuickGelu),
         VisionFamily::InternVl | VisionFamily::InternVlChat => (1e-6, Activation::Gelu),
@@ -404,7 +408,8 @@ fn drops_first(
     if family == VisionFamily::Phi3V {
         return Ok(true);
     }
-    let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
+    let is_next = matches!(family, VisionFamily::LlavaNext | VisionFamily::LlavaNextVideo);
+    let needs_squares = projector.merge > 1 || is_next;
     // SigLIP has no state of a class. Without its first state, a tile is no square.
     let is_onevision = family == VisionFamily::LlavaOnevision;
     let needs_all = is_onevision || family == VisionFamily::LlavaNextSiglip;

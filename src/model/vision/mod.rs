@@ -89,6 +89,8 @@ pub(crate) enum VisionFamily {
     LlavaNextSiglip,
     /// SigLIP with the projector of LLaVA, over tiles and frames.
     LlavaOnevision,
+    /// CLIP with the same.
+    LlavaNextVideo,
     /// The tower of Pixtral with the projector of LLaVA.
     Pixtral,
     /// The same with the projector of Mistral 3, which merges patches.
@@ -179,7 +181,7 @@ impl VisionFamily {
     /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
     fn model_type(self) -> Option<&'static str> {
         match self {
-            Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
+            Self::Clip | Self::LlavaNext | Self::LlavaNextVideo => Some("clip_vision_model"),
             Self::Siglip
             | Self::LlavaNextSiglip
             | Self::LlavaOnevision

@@ -1,5 +1,5 @@
-//! The fields of LLaVA-OneVision (HF `LlavaOnevisionConfig`), whose images are tiles as those of
-//! LLaVA-NeXT.
+//! The fields of LLaVA-OneVision and LLaVA-NeXT-Video (HF `LlavaOnevisionConfig`,
+//! `LlavaNextVideoConfig`), whose images are tiles as those of LLaVA-NeXT.
 
 use super::vit::Packing;
 use super::{VisionFamily, token};
@@ -8,9 +8,17 @@ use crate::model::config::{ConfigError, Fields};
 /// The most tiles whose features an image may have.
 const TILES_MAX: usize = 1_024;
 
-/// Returns the form of an item's embeddings.
-pub(super) fn packing(outer: &Fields, family: VisionFamily) -> Result<Packing, ConfigError> {
+/// Returns the form of an item's embeddings, of a tower with `side` patches on a side.
+pub(super) fn packing(
+    outer: &Fields,
+    family: VisionFamily,
+    side: usize,
+) -> Result<Packing, ConfigError> {
     Ok(match family {
+        VisionFamily::LlavaNextVideo => {
+            require_pooling(outer, side)?;
+            Packing::PooledFirst
+        }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => Packing::EndedRows,
         VisionFamily::LlavaOnevision => Packing::Capped { most: most_tiles(outer)? },
         _ => Packing::Plain,
@@ -31,14 +39,29 @@ pub(crate) fn most_tiles(outer: &Fields) -> Result<usize, ConfigError> {
     most.ok_or_else(|| outer.invalid(RATIO, "\"anyres_max_9\", or another number of tiles"))
 }
 
+/// Refuses frames that are not pooled to the means of squares of four.
+fn require_pooling(outer: &Fields, side: usize) -> Result<(), ConfigError> {
+    const MODE: &str = "spatial_pool_mode";
+    const STRIDE: &str = "spatial_pool_stride";
+    if outer.text(MODE)?.is_some_and(|mode| mode != "average") {
+        return Err(outer.invalid(MODE, "\"average\""));
+    }
+    if outer.size(STRIDE)?.unwrap_or(2) != 2 || side % 2 != 0 {
+        let expected = format!("2, a divisor of {side}, the patches on a side");
+        return Err(outer.invalid(STRIDE, &expected));
+    }
+    Ok(())
+}
+
 /// Returns the token in the places of a video's embeddings.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] if a field has another form.
-pub(crate) fn video_placeholder(outer: &Fields) -> Result<u32, ConfigError> {
+pub(crate) fn video_placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, ConfigError> {
+    let default = if family == VisionFamily::LlavaNextVideo { 32_000 } else { 151_647 };
     Ok(match token(outer, "video_token_index")? {
         Some(token) => token,
-        None => token(outer, "video_token_id")?.unwrap_or(151_647),
+        None => token(outer, "video_token_id")?.unwrap_or(default),
     })
 }
 
@@ -62,9 +85,12 @@ mod tests {
 
     #[test]
     fn the_token_of_videos_has_two_names() {
+        let of = |config: Value| {
+            video_placeholder(&fields(config), VisionFamily::LlavaOnevision).unwrap()
+        };
         for name in ["video_token_index", "video_token_id"] {
-            assert_eq!(video_placeholder(&fields(json!({ name: 7 }))).unwrap(), 7);
+            assert_eq!(of(json!({ name: 7 })), 7);
         }
-        assert_eq!(video_placeholder(&fields(json!({}))).unwrap(), 151_647);
+        assert_eq!(of(json!({})), 151_647);
     }
 }

@@ -71,6 +71,8 @@ pub(super) enum Packing {
     /// The same. The features of more tiles than `most` are resized, and those of frames are
     /// pooled.
     Capped { most: usize },
+    /// As [`Packing::EndedRows`]. The features of frames are pooled before the projector.
+    PooledFirst,
 }
 
 impl VitConfig {
@@ -146,6 +148,8 @@ enum Layout {
     Of(Vec<u32>),
     /// Mixtures of these.
     Mixed(Mixed),
+    /// All mixtures of the features before the projector.
+    Pooled(Mixed),
 }
 
 impl Patches {
@@ -173,6 +177,10 @@ impl Tower for VitTower {
                     None => tiles(item, count)?.mixed(side, most),
                 })
             }
+            Packing::PooledFirst => match PooledFrames::of(item.tensors.get(1)) {
+                Some(frames) => Layout::Pooled(frames.mixed(side, count)),
+                None => Layout::Of(tiles(item, count)?.order(side)),
+            },
         };
         Ok(Patches { count, values, layout })
     }
@@ -181,7 +189,7 @@ impl Tower for VitTower {
         match &item.layout {
             Layout::All => item.count * self.config.num_embeds(),
             Layout::Of(order) => order.len(),
-            Layout::Mixed(mixed) => mixed.len(),
+            Layout::Mixed(mixed) | Layout::Pooled(mixed) => mixed.len(),
         }
     }
 
@@ -194,22 +202,23 @@ impl Tower for VitTower {
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
         let images = layouts.iter().map(|(count, _)| count).sum();
         let features = self.features(self.embedded(patches), images);
+        let (features, layouts) = self.pooled(features, layouts);
         let all = self.projector.forward(features);
-        let ([count, width], num_embeds) = (all.dims(), self.config.num_embeds());
+        let [count, width] = all.dims();
         let all = match &self.end_of_row {
             None => all,
             Some(vector) => Tensor::cat(vec![all, embedding(vector, &[0])], 0),
         };
         let mut first = 0;
-        let of_item = |(images, layout): (usize, Layout)| {
-            let (from, to) = (first, first + images * num_embeds);
+        let of_item = |(own, layout): (usize, Layout)| {
+            let (from, to) = (first, first + own);
             first = to;
             let row = |feature: &u32| match *feature {
                 END_OF_ROW => count as u32,
                 feature => from as u32 + feature,
             };
             let embeddings = match layout {
-                Layout::All => all.clone().slice([from..to, 0..width]),
+                Layout::All | Layout::Pooled(_) => all.clone().slice([from..to, 0..width]),
                 Layout::Of(order) => {
                     select_rows(all.clone(), &order.iter().map(row).collect::<Vec<_>>())
                 }
@@ -252,6 +261,36 @@ impl VitTower {
             None => hidden,
             Some(norm) => norm.forward(hidden),
         }
+    }
+
+    /// Pools the features of frames that are pooled before the projector. `layouts` are those of
+    /// items, each with its number of images. Returns them with the number of the projector's rows.
+    fn pooled(
+        &self,
+        features: Tensor<2>,
+        layouts: Vec<(usize, Layout)>,
+    ) -> (Tensor<2>, Vec<(usize, Layout)>) {
+        let ([_, width], num_embeds) = (features.dims(), self.config.num_embeds());
+        let is_pooled = layouts.iter().any(|(_, layout)| matches!(layout, Layout::Pooled(_)));
+        let (mut first, mut parts, mut counted) = (0, Vec::new(), Vec::new());
+        for (images, layout) in layouts {
+            let (from, to) = (first, first + images * num_embeds);
+            first = to;
+            let own = match &layout {
+                Layout::Pooled(mixed) => {
+                    parts.push(mixed.of(&features, |feature| from as u32 + feature));
+                    mixed.len()
+                }
+                _ if is_pooled => {
+                    parts.push(features.clone().slice([from..to, 0..width]));
+                    to - from
+                }
+                _ => to - from,
+            };
+            counted.push((own, layout));
+        }
+        let features = if is_pooled { Tensor::cat(parts, 0) } else { features };
+        (features, counted)
     }
 
     /// Returns the features of `images` images, `[rows, features]`.
