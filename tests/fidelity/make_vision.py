@@ -179,7 +179,8 @@ def llava_onevision(side, tiles, text, **rest):
     )
     config = LlavaOnevisionConfig(
         text_config=text, vision_config=vision, image_token_index=IMAGE_TOKEN,
-        video_token_index=tokenizer().convert_tokens_to_ids("<video>"), image_grid_pinpoints=pinpoints, **rest,
+        video_token_index=tokenizer().convert_tokens_to_ids("<video>"),
+        image_grid_pinpoints=pinpoints, **rest,
     )
     return config, dict(
         image_processor_type="LlavaOnevisionImageProcessor", image_grid_pinpoints=pinpoints,
@@ -1099,7 +1100,10 @@ def inputs_of(model, processor, images):
 
 
 # The outputs of processors that models do not take.
-UNREAD = ("batch_num_images", "grids", "num_patches_per_image", "num_patches", "num_crops", "rows", "cols", "aspect_ratios")
+UNREAD = (
+    "batch_num_images", "grids", "num_patches_per_image", "num_patches", "num_crops", "rows", "cols",
+    "aspect_ratios",
+)
 
 
 def tiles_of(model, processor, size):
@@ -1490,7 +1494,8 @@ VIDEOS = [(4, 60, 56, 10.0), (6, 33, 90, 7.0), (3, 70, 40, None)]
 GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
 # The models that take videos, and the fields of their processors.
 VIDEO_MODELS = {
-    "exaone4_5": {}, "qwen2_vl": {}, "qwen2_5_vl": {}, "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
+    "exaone4_5": {}, "qwen2_vl": {}, "qwen2_5_vl": {},
+    "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
     "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
     "glm4v": dict(fps=8, max_duration=40),
     "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
@@ -1780,7 +1785,8 @@ def pooled_video(model, whole, video):
         indices=[int(index) for index in indices], shape=list(pixels.shape),
         pixels=pixels.contiguous().numpy().tobytes().hex(), num_embeds=len(embeddings),
         # Pooled frames, and the vector behind the last one, if the class has it.
-        tiles=[1 + (model.config.model_type == "llava_onevision"), 0], embeddings=rounded(embeddings), by_layer=[],
+        tiles=[1 + (model.config.model_type == "llava_onevision"), 0],
+        embeddings=rounded(embeddings), by_layer=[],
         tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
     ), embeddings
 
@@ -1919,7 +1925,9 @@ def with_interns1(folder):
     path = folder / "config.json"
     config = json.loads(path.read_text())
     config |= dict(architectures=["InternS1ForConditionalGeneration"], model_type="interns1")
-    config["vision_config"] |= dict(architectures=["InternS1VisionModel"], model_type="interns1_vision")
+    config["vision_config"] |= dict(
+        architectures=["InternS1VisionModel"], model_type="interns1_vision",
+    )
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 

@@ -132,7 +132,16 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             "tile_size",
             "max_pixels_tolerance",
         ],
-        VisionFamily::MiniCpmV => &["resample", "max_slice_nums", "slice_mode", "scale_resolution"],
+        VisionFamily::MiniCpmV => &[
+            "resample",
+            "do_resize",
+            "patch_size",
+            "max_slice_nums",
+            "slice_mode",
+            "scale_resolution",
+            // Another one than the model's is refused.
+            "downsample_mode",
+        ],
         VisionFamily::Phi3V => &["num_crops"],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.

@@ -59,8 +59,12 @@ impl VideoRules {
             return Err(fields.invalid(CAP, "false"));
         }
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let temporal = vision.size("temporal_patch_size")?.unwrap_or(2);
         let temporal_field = "temporal_patch_size";
+        let temporal = vision.size(temporal_field)?.unwrap_or(match family {
+            // The default of `DotsVisionConfig`.
+            VisionFamily::DotsOcr => 1,
+            _ => 2,
+        });
         if fields.size(temporal_field)?.unwrap_or(2) != temporal {
             let expected = format!("{temporal}, as in vision_config");
             return Err(fields.invalid(temporal_field, &expected));

@@ -167,6 +167,8 @@ fn clients_may_ask_for_slices() {
         json!({ "max_slice_nums": 65 }),
         json!({ "scale_resolution": 8 }),
         json!({ "scale_resolution": 128 }),
+        json!({ "downsample_mode": "4x" }),
+        json!({ "do_resize": false }),
     ] {
         assert!(tensors(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
     }
