@@ -5,7 +5,7 @@
     python tests/fidelity/make_vision.py --record DIR # only the answers, of the model in a folder
     python tests/fidelity/make_vision.py --videos     # only those about videos, of models for them
     python tests/fidelity/make_vision.py --crops      # only those about pan and scan of Gemma 3,
-                                                      # and about tiles of LFM2-VL
+                                                      # and about tiles of LFM2-VL and MiniCPM-V
 
 Each model is a folder with seeded random weights and the config of its image processor, plus
 `golden.json`: images that a formula draws, as the processor leaves them (bytes before they are
@@ -31,6 +31,7 @@ from transformers import (
     AyaVisionProcessor,
     Cohere2VisionConfig,
     Cohere2VisionProcessor,
+    Exaone4_5_Config,
     Gemma3Config,
     Gemma3Processor,
     Glm4vConfig,
@@ -53,6 +54,15 @@ from transformers import (
     Llama4Processor,
     LlavaConfig,
     LlavaNextConfig,
+    LlavaNextVideoConfig,
+    LlavaNextVideoProcessor,
+    LlavaNextVideoVideoProcessor,
+    LlavaOnevisionConfig,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
+    MiniCPMV4_6Config,
+    MiniCPMV4_6Processor,
+    MiniCPMV4_6VideoProcessor,
     Mistral3Config,
     PaddleOCRVLConfig,
     PaliGemmaConfig,
@@ -73,6 +83,7 @@ from transformers import (
 from transformers.video_utils import VideoMetadata
 from transformers.image_processing_utils import select_best_resolution
 
+import wrappers
 from corpus import train_tokenizer
 
 HERE = Path(__file__).parent
@@ -143,6 +154,38 @@ def llava_next(vision, pinpoints, text="llama", vision_feature_layer=-2, **proce
         crop_size=dict(height=42, width=42), resample=3, **CLIP,
     )
     return config, pixels | processor
+
+
+def llava_next_video(vision, pinpoints, text="llama", **processor):
+    """Returns a model of LLaVA-NeXT-Video, whose frames have an even number of patches."""
+    config = LlavaNextVideoConfig(
+        text_config=text_config(text), vision_config=vision, image_token_index=IMAGE_TOKEN,
+        video_token_index=tokenizer().convert_tokens_to_ids("<video>"),
+        tie_word_embeddings=False, image_grid_pinpoints=pinpoints,
+    )
+    side = vision["image_size"]
+    pixels = dict(
+        image_processor_type="LlavaNextImageProcessor", image_grid_pinpoints=pinpoints,
+        size=dict(shortest_edge=side), crop_size=dict(height=side, width=side), resample=3, **CLIP,
+    )
+    return config, pixels | processor
+
+
+def llava_onevision(side, tiles, text, **rest):
+    """Returns a model of LLaVA-OneVision, whose tower has tiles of `side` pixels."""
+    pinpoints = [[rows * side, columns * side] for rows, columns in tiles]
+    vision = clip(
+        model_type="siglip_vision_model", image_size=side, patch_size=7, vision_use_head=False,
+    )
+    config = LlavaOnevisionConfig(
+        text_config=text, vision_config=vision, image_token_index=IMAGE_TOKEN,
+        video_token_index=tokenizer().convert_tokens_to_ids("<video>"),
+        image_grid_pinpoints=pinpoints, **rest,
+    )
+    return config, dict(
+        image_processor_type="LlavaOnevisionImageProcessor", image_grid_pinpoints=pinpoints,
+        size=dict(height=side, width=side), resample=3, **UNIT,
+    )
 
 
 def granite_vision(text, **rest):
@@ -461,6 +504,50 @@ def lfm2_vl(vision, text, processor, **rest):
     return config, pixels | processor
 
 
+MINICPM_TAGS = dict(
+    image_token="<|image_pad|>", video_token="<|video_pad|>", image_start_token="<image>",
+    image_end_token="</image>", slice_start_token="<slice>", slice_end_token="</slice>",
+    image_id_start_token="<image_id>", image_id_end_token="</image_id>",
+)
+
+
+def minicpm_tokenizer():
+    """Returns a tokenizer of the corpus with the tokens of MiniCPM-V's images."""
+    trained = train_tokenizer(FIRST_TAG)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=getattr(trained, "backend_tokenizer", trained),
+        extra_special_tokens=MINICPM_TAGS,
+    )
+
+
+def minicpmv(vision, text, processor, **rest):
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=3, num_attention_heads=2,
+        image_size=28, patch_size=4,
+    )
+    words = minicpm_tokenizer()
+    token = lambda name: words.convert_tokens_to_ids(MINICPM_TAGS[name])
+    config = MiniCPMV4_6Config(
+        text_config=text_config("qwen3_5_text", **QWEN3_5 | text), vision_config=tower | vision,
+        image_token_id=token("image_token"), video_token_id=token("video_token"), **rest,
+    )
+    pixels = dict(
+        image_processor_type="MiniCPMV4_6ImageProcessor", patch_size=4, scale_resolution=64,
+        max_slice_nums=1, **UNIT,
+    )
+    return config, pixels | processor
+
+
+# A text model of Qwen3.5.
+QWEN3_5 = dict(
+    head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+    linear_value_head_dim=12, partial_rotary_factor=0.25,
+    layer_types=["linear_attention", "full_attention", "linear_attention"],
+    rope_parameters=dict(
+        rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1], mrope_interleaved=True,
+        partial_rotary_factor=0.25,
+    ),
+)
 GLMS = ("glm4v", "glm4v_moe", "glm_ocr")
 COHERES = ("aya_vision", "cohere2_vision")
 
@@ -541,13 +628,18 @@ def models():
             Qwen3_5Config, "qwen3_5_text",
             VISUAL | dict(patch_size=8, num_position_embeddings=36),
             dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 30), **UNIT),
-            head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
-            linear_value_head_dim=12, partial_rotary_factor=0.25,
-            layer_types=["linear_attention", "full_attention", "linear_attention"],
-            rope_parameters=dict(
-                rope_type="default", rope_theta=10_000.0, mrope_section=[2, 1, 1],
-                mrope_interleaved=True, partial_rotary_factor=0.25,
+            **QWEN3_5,
+        ),
+        # Heads of the tower that share keys and values.
+        "exaone4_5": lambda: qwen(
+            Exaone4_5_Config, "exaone4",
+            VISUAL | dict(
+                window_size=28, fullatt_block_indexes=[1], patch_size=7, num_heads=4,
+                hidden_size=32, num_key_value_heads=2,
             ),
+            dict(patch_size=7, min_pixels=784, max_pixels=14 * 14 * 30, **CLIP),
+            num_hidden_layers=4, sliding_window=16, sliding_window_pattern=4,
+            layer_types=["sliding_attention"] * 3 + ["full_attention"],
         ),
         "pixtral": lambda: llava(
             pixtral_tower(), pixtral_processor(64, 8), "mistral", IMAGE_TOKEN,
@@ -576,6 +668,19 @@ def models():
         ),
         "granite_vision-one": lambda: granite_vision(
             text_config("qwen3", head_dim=8), vision_feature_layer=-2, tie_word_embeddings=False,
+        ),
+        "llava_next_video": lambda: llava_next_video(
+            clip(image_size=28, patch_size=7), [[28, 56], [56, 28], [56, 56], [84, 28]],
+        ),
+        # Images of more than two tiles have their features resized.
+        "llava_onevision": lambda: llava_onevision(
+            28, [(1, 2), (2, 1), (2, 2), (3, 1), (1, 6), (3, 3)], text_config("qwen2"),
+            vision_aspect_ratio="anyres_max_2", tie_word_embeddings=False,
+        ),
+        # An odd number of patches, which frames halve.
+        "llava_onevision-odd": lambda: llava_onevision(
+            35, [(1, 2), (2, 2), (1, 3)], text_config("qwen3", head_dim=8, num_hidden_layers=2),
+            vision_feature_layer=[-2, -1], tie_word_embeddings=True,
         ),
         "idefics3": lambda: idefics3(Idefics3Config, 32, 96, {}, 2),
         "smolvlm": lambda: idefics3(
@@ -763,6 +868,16 @@ def models():
             downsample_factor=3, projector_use_layernorm=False, projector_bias=False,
             projector_hidden_act="relu", projector_hidden_size=20, tie_word_embeddings=False,
         ),
+        "minicpmv4_6": lambda: minicpmv({}, {}, {}, insert_layer_id=1, tie_word_embeddings=True),
+        # The windows merge before the last layer. Positions of a larger grid than images.
+        "minicpmv4_6-wide": lambda: minicpmv(
+            dict(
+                num_hidden_layers=2, num_attention_heads=3, image_size=66, patch_size=3,
+                layer_norm_eps=1e-3, hidden_act="gelu",
+            ),
+            dict(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"]),
+            dict(patch_size=3, scale_resolution=36, resample=2), insert_layer_id=0,
+        ),
         "llama4": lambda: llama4({}, {}),
         "llama4-wide": lambda: llama4(
             dict(
@@ -777,6 +892,17 @@ def models():
             text_config("qwen3", head_dim=8),
             dict(use_qk_norm=True, norm_type="rms_norm", use_mean_pooling=False), 0.25,
             min_patches=2, max_patches=4,
+        ),
+        "interns1": lambda: internvl(
+            text_config("qwen3", head_dim=8, num_hidden_layers=2),
+            dict(use_qk_norm=True, norm_type="rms_norm", attention_bias=True), 0.5, max_patches=4,
+        ),
+        "interns1-experts": lambda: internvl(
+            text_config(
+                "qwen3_moe", head_dim=8, num_experts=4, num_experts_per_tok=2,
+                moe_intermediate_size=24, norm_topk_prob=True, num_hidden_layers=2,
+            ),
+            {}, 0.5, max_patches=3,
         ),
         "internvl-experts": lambda: internvl(
             text_config(
@@ -821,6 +947,8 @@ def pixels_of(model, processor, image):
     if "spatial_shapes" in raw:
         assert len(values) == 1
         return from_spatial(values[0], raw["spatial_shapes"][0])
+    if "target_sizes" in raw:
+        return from_packed(values, raw["target_sizes"])[0]
     if "image_grid_thw" not in raw:
         return values.reshape(-1, *values.shape[-3:]).permute(0, 2, 3, 1)
     (_, rows, columns), merge = raw["image_grid_thw"][0].tolist(), processor.merge_size
@@ -833,6 +961,17 @@ def pixels_of(model, processor, image):
     )[:, :, :, :, :, 0]
     patches = patches.permute(0, 2, 5, 1, 3, 6, 4)
     return patches.reshape(1, rows * side, columns * side, 3)
+
+
+def from_packed(values, sizes):
+    """Returns the pixels of MiniCPM-V's images, each [1, height, width, 3]."""
+    (_, channels, side, _), first, images = values.shape, 0, []
+    for rows, columns in sizes.tolist():
+        own = values[0, :, :, first : first + rows * columns * side]
+        own = own.reshape(channels, side, rows, columns, side).permute(2, 1, 3, 4, 0)
+        images.append(own.reshape(1, rows * side, columns * side, 3).contiguous())
+        first += rows * columns * side
+    return images
 
 
 def from_spatial(patches, shape):
@@ -867,6 +1006,10 @@ def whole_processor(model, processor):
         return Lfm2VlProcessor(processor, lfm2_tokenizer(), chat_template="none")
     if kind == "cohere2_vision":
         return Cohere2VisionProcessor(processor, cohere_tokenizer(), chat_template="none")
+    if kind == "minicpmv4_6":
+        return MiniCPMV4_6Processor(
+            processor, MiniCPMV4_6VideoProcessor(), minicpm_tokenizer(), chat_template="none",
+        )
     words = tokenizer()
     if kind == "lighton_ocr":
         words.image_token, words.image_token_id = "<image>", IMAGE_TOKEN
@@ -876,6 +1019,19 @@ def whole_processor(model, processor):
         return LightOnOcrProcessor(
             processor, words, config.vision_config.patch_size, config.spatial_merge_size,
             chat_template="none",
+        )
+    if kind == "llava_next_video":
+        return LlavaNextVideoProcessor(
+            LlavaNextVideoVideoProcessor(), processor, words, "none",
+            patch_size=config.vision_config.patch_size, num_additional_image_tokens=1,
+            vision_feature_select_strategy=config.vision_feature_select_strategy,
+        )
+    if kind == "llava_onevision":
+        tower = config.vision_config
+        return LlavaOnevisionProcessor(
+            processor, words, LlavaOnevisionVideoProcessor(),
+            (tower.image_size // tower.patch_size) ** 2, "full",
+            vision_aspect_ratio=config.vision_aspect_ratio, chat_template="none",
         )
     if kind == "mistral3" or config.vision_config.model_type == "pixtral":
         merge = getattr(config, "spatial_merge_size", 1)
@@ -903,6 +1059,7 @@ def tokens_of(whole, image, count, image_token):
         kwargs["patch_size"] = whole.patch_size * whole.spatial_merge_size
     inputs = whole.image_processor([image], return_tensors="pt", **kwargs)
     marks = dict(use_image_special_tokens=True) if isinstance(whole, Lfm2VlProcessor) else {}
+    marks |= dict(image_token_divisor=16) if isinstance(whole, MiniCPMV4_6Processor) else {}
     text = whole.replace_image_token(inputs, 0, **marks)
     return whole.tokenizer(text, add_special_tokens=False)["input_ids"]
 
@@ -943,12 +1100,15 @@ def inputs_of(model, processor, images):
 
 
 # The outputs of processors that models do not take.
-UNREAD = ("num_patches", "num_crops", "rows", "cols", "aspect_ratios")
+UNREAD = (
+    "batch_num_images", "grids", "num_patches_per_image", "num_patches", "num_crops", "rows", "cols",
+    "aspect_ratios",
+)
 
 
 def tiles_of(model, processor, size):
     """Returns the shape that tells the encoder of LLaVA-NeXT the tiles of an image."""
-    if model.config.model_type != "llava_next":
+    if model.config.model_type not in ("llava_next", "llava_next_video", "llava_onevision"):
         return None
     side = model.config.vision_config.image_size
     best = select_best_resolution(size, processor.image_grid_pinpoints)
@@ -1019,6 +1179,20 @@ def with_marks(tokens, image_token):
     return tokens[:last] + [begin] + tokens[last:] + [end]
 
 
+def number_of(config, index):
+    """Returns the tokens before an image that tell its number, if there are some."""
+    if config.model_type != "minicpmv4_6":
+        return []
+    start, end = (MINICPM_TAGS[f"image_id_{name}_token"] for name in ("start", "end"))
+    return minicpm_tokenizer()(f"{start}{index}{end}", add_special_tokens=False)["input_ids"]
+
+
+def has_axes(model):
+    """Returns whether positions of the text model have three axes."""
+    has_index = hasattr(getattr(model, "model", None), "get_rope_index")
+    return has_index and model.config.model_type not in ("exaone4_5", "minicpmv4_6")
+
+
 def prompt_record(model, processor, images, sizes):
     """Runs a prompt of text with the images of these indices in it."""
     config, generator = model.config, torch.Generator().manual_seed(len(sizes))
@@ -1026,9 +1200,9 @@ def prompt_record(model, processor, images, sizes):
     tokens = text(3)
     # The prompt before its images are expanded.
     placed = list(tokens)
-    for index in sizes:
+    for at, index in enumerate(sizes):
         after = text(4)
-        tokens += images[index]["tokens"] + after
+        tokens += number_of(config, at) + images[index]["tokens"] + after
         placed += [placed_token(config)] + after
     if config.model_type == "paligemma" and sizes:
         tokens = with_marks(tokens, config.image_token_id)
@@ -1036,7 +1210,7 @@ def prompt_record(model, processor, images, sizes):
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
     positions = None
-    if hasattr(getattr(model, "model", None), "get_rope_index"):
+    if has_axes(model):
         kinds = (ids == config.image_token_id).int()
         inputs["mm_token_type_ids"] = kinds
         grid = inputs.get("image_grid_thw")
@@ -1060,7 +1234,8 @@ def prompt_record(model, processor, images, sizes):
 
 
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
-GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl") + GLMS + COHERES
+GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
+GREEDY += ("llava_next_video", "llava_onevision", "exaone4_5", "minicpmv4_6") + GLMS + COHERES
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1093,10 +1268,13 @@ def record(folder):
     is_pali = model.config.model_type == "paligemma"
     words = cohere_tokenizer() if is_cohere else lfm2_tokenizer() if is_lfm2 else words
     words = pali_tokenizer() if is_pali else words
+    is_minicpm = model.config.model_type == "minicpmv4_6"
+    words = minicpm_tokenizer() if is_minicpm else words
     encode = lambda text: words(text, add_special_tokens=False)["input_ids"]
     texts = GEMMA_TEXTS if is_gemma else TAGS + ["\n", "\n\n"]
     texts = texts + ["<video>"] if model.config.model_type == "internvl" else texts
     texts = LLAMA4_TAGS if is_llama4 else COHERE_TAGS + TILES if is_cohere else texts
+    texts = [*MINICPM_TAGS.values(), "\n", "0", "1", "2", "3"] if is_minicpm else texts
     texts = LFM2_TAGS if is_lfm2 else ["<bos>", "\n"] if is_pali else texts
     golden = dict(images=images, prompts=prompts, texts={text: encode(text) for text in texts})
     if is_gemma:
@@ -1177,6 +1355,72 @@ def record_cuts(name, kwargs):
     (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
 
 
+# The models that cut images into slices, and the settings of a request.
+SLICE_MODELS = {
+    "minicpmv4_6": dict(max_slice_nums=6), "minicpmv4_6-wide": dict(max_slice_nums=9),
+}
+
+
+@torch.no_grad()
+def record_slices(name, kwargs):
+    """Records images in slices in the form of those with crops."""
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    processor, token, parts, items = whole.image_processor, model.config.image_token_id, [], []
+    drawn = lambda sizes: [Image.fromarray(draw(*size)) for size in sizes]
+    inputs_of_sizes = lambda sizes: processor(drawn(sizes), return_tensors="pt", **kwargs)
+    for size in SIZES:
+        processor.do_rescale = processor.do_normalize = False
+        raw = inputs_of_sizes([size])
+        processor.do_rescale = processor.do_normalize = True
+        inputs, first = inputs_of_sizes([size]), len(parts)
+        output = model.get_image_features(inputs["pixel_values"], inputs["target_sizes"])
+        images = from_packed(raw["pixel_values"].to(torch.uint8), raw["target_sizes"])
+        for pixels, embeddings in zip(images, output.pooler_output):
+            parts.append(dict(
+                shape=list(pixels.shape), pixels=pixels.numpy().tobytes().hex(),
+                num_embeds=len(embeddings), embeddings=rounded(embeddings), by_layer=[],
+            ))
+        text = whole.replace_image_token(inputs, 0, image_token_divisor=16)
+        items.append(dict(
+            height=size[0], width=size[1], parts=list(range(first, len(parts))),
+            tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
+        ))
+    prompts = []
+    for chosen in ([1], [3, 2, 4]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for at, index in enumerate(chosen):
+            after = text(4)
+            tokens += number_of(model.config, at) + items[index]["tokens"] + after
+            placed += [token] + after
+        ids = torch.tensor([tokens])
+        inputs = inputs_of_sizes([SIZES[index] for index in chosen])
+        inputs = {name: inputs[name] for name in ("pixel_values", "target_sizes")}
+        logits = logits_of(model, ids, inputs)
+        prompts.append(dict(
+            token_ids=tokens, items=chosen, positions=None, placed_token_ids=placed,
+            images=[part for index in chosen for part in items[index]["parts"]],
+            last_log_probs=rounded(logits[-1].log_softmax(-1)),
+            greedy_token_ids=greedy_tokens(model, ids, inputs),
+        ))
+    # The processor asks for one, and pads nothing.
+    whole.tokenizer.pad_token, joined = whole.image_end_token, []
+    for text in ["{}", "Look:\n{}\nWhat?", "a {}{} b", "{} {} {}"]:
+        images = drawn([(24, 60)] * text.count("{}"))
+        text = text.replace("{}", whole.image_token)
+        expected = whole(images=[images], text=[text], **kwargs)["input_ids"][0]
+        joined.append(dict(
+            token_ids=whole.tokenizer(text)["input_ids"], expanded=expected.tolist(),
+        ))
+    golden = dict(kwargs=kwargs, items=items, images=parts, prompts=prompts, joined=joined)
+    (folder / "pan_and_scan.json").write_text(json.dumps(golden) + "\n")
+
+
 def crop_inputs(whole, sizes, kwargs):
     """Returns what the processor of images makes of some, with the defaults of the whole one."""
     drawn = [Image.fromarray(draw(*size)) for size in sizes]
@@ -1250,7 +1494,8 @@ VIDEOS = [(4, 60, 56, 10.0), (6, 33, 90, 7.0), (3, 70, 40, None)]
 GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
 # The models that take videos, and the fields of their processors.
 VIDEO_MODELS = {
-    "qwen2_vl": {}, "qwen2_5_vl": {}, "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
+    "exaone4_5": {}, "qwen2_vl": {}, "qwen2_5_vl": {},
+    "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
     "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
     "glm4v": dict(fps=8, max_duration=40),
     "glm4v_moe": dict(video_processor_type="Glm46VVideoProcessor"),
@@ -1301,6 +1546,7 @@ def video_processor(model, folder, fields):
     is_timed = kind in ("qwen3_vl", "qwen3_5")
     videos = (Qwen3VLVideoProcessor if is_timed else Qwen2VLVideoProcessor)(**of_images | fields)
     whole = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
+    whole |= {"exaone4_5": Qwen2VLProcessor}
     whole = whole.get(kind, Qwen3VLProcessor)
     return whole(images, video_tokenizer(config), videos, chat_template="none")
 
@@ -1401,12 +1647,15 @@ def video_prompt(model, whole, videos, records):
         if name in inputs
     }
     kinds = 2 * (ids == (config.image_token_id if is_glm else config.video_token_id)).int()
-    inputs["mm_token_type_ids"] = kinds
-    index = {name: it for name, it in inputs.items() if name != "pixel_values_videos"}
-    positions, _ = model.model.get_rope_index(ids, **index)
+    positions = None
+    if has_axes(model):
+        inputs["mm_token_type_ids"] = kinds
+        index = {name: it for name, it in inputs.items() if name != "pixel_values_videos"}
+        positions, _ = model.model.get_rope_index(ids, **index)
+        positions = positions[:, 0].T.tolist()
     logits = model(input_ids=ids, use_cache=False, **inputs).logits[0]
     return dict(
-        token_ids=tokens, positions=positions[:, 0].T.tolist(),
+        token_ids=tokens, positions=positions,
         last_log_probs=rounded(logits[-1].log_softmax(-1)), placed_token_ids=placed,
         greedy_token_ids=greedy_tokens(model, ids, inputs),
     )
@@ -1504,6 +1753,103 @@ def record_tile_videos(name, fields):
     (folder / "videos.json").write_text(json.dumps(golden) + "\n")
 
 
+# The models whose frames are pooled, and the fields of their processors.
+POOLED_VIDEO_MODELS = {
+    # Frames are cut from larger ones.
+    "llava_next_video": dict(size=dict(shortest_edge=32)),
+    "llava_onevision": {}, "llava_onevision-odd": dict(do_sample_frames=True, num_frames=3),
+}
+
+
+def pooled_video(model, whole, video):
+    """Returns the record of a video whose frames are pooled, and its embeddings."""
+    processor, (frames, height, width, fps) = whole.video_processor, video
+    array = draw_video(frames, height, width).transpose(0, 3, 1, 2)
+    made = lambda: processor(
+        [array], video_metadata=[video_metadata(frames, fps)], return_tensors="pt",
+        return_metadata=True,
+    )
+    processor.do_rescale = processor.do_normalize = False
+    raw = made()
+    processor.do_rescale = processor.do_normalize = True
+    inputs = made()
+    pixels = raw["pixel_values_videos"][0].to(torch.uint8).permute(0, 2, 3, 1)
+    embeddings = model.get_video_features(inputs["pixel_values_videos"]).pooler_output
+    embeddings = embeddings[0] if torch.is_tensor(embeddings) else torch.cat(list(embeddings))
+    embeddings = embeddings.flatten(0, -2)
+    indices = raw["video_metadata"][0].frames_indices
+    indices = range(frames) if indices is None else indices
+    text = whole.replace_video_token(inputs, 0)
+    return dict(
+        frames=frames, height=height, width=width, fps=fps, grid=None,
+        indices=[int(index) for index in indices], shape=list(pixels.shape),
+        pixels=pixels.contiguous().numpy().tobytes().hex(), num_embeds=len(embeddings),
+        # Pooled frames, and the vector behind the last one, if the class has it.
+        tiles=[1 + (model.config.model_type == "llava_onevision"), 0],
+        embeddings=rounded(embeddings), by_layer=[],
+        tokens=whole.tokenizer(text, add_special_tokens=False)["input_ids"],
+    ), embeddings
+
+
+def placed_prompt(model, ids, token, features, count=12):
+    """Returns the log-probabilities after a prompt with embeddings in the places of `token`, and
+    the likeliest tokens."""
+    states, greedy, first = model.get_input_embeddings()(ids), [], None
+    states = states.masked_scatter((ids == token)[..., None].expand_as(states), features)
+    for _ in range(count):
+        row = model(inputs_embeds=states, use_cache=False).logits[0, -1].log_softmax(-1)
+        first = row if first is None else first
+        best, second = row.topk(2).values.tolist()
+        assert best - second > 1e-3, "two tokens are nearly equal"
+        greedy.append(int(row.argmax()))
+        after = model.get_input_embeddings()(row.argmax()[None, None])
+        states = torch.cat([states, after], dim=1)
+    return dict(last_log_probs=rounded(first), greedy_token_ids=greedy)
+
+
+@torch.no_grad()
+def record_pooled_videos(name, fields):
+    folder = HERE / "vision" / name
+    load = AutoModelForImageTextToText.from_pretrained
+    model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    whole = whole_processor(model, AutoImageProcessor.from_pretrained(folder))
+    of_images = json.loads((folder / "preprocessor_config.json").read_text())
+    for field in ("image_processor_type", "image_grid_pinpoints"):
+        of_images.pop(field)
+    is_onevision = model.config.model_type == "llava_onevision"
+    videos = LlavaOnevisionVideoProcessor if is_onevision else LlavaNextVideoVideoProcessor
+    whole.video_processor = videos(**of_images | fields)
+    pairs = [pooled_video(model, whole, video) for video in VIDEOS]
+    token, prompts = model.config.video_token_index, []
+    for chosen in ([1], [2, 0]):
+        generator = torch.Generator().manual_seed(len(chosen))
+        text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+        tokens = text(3)
+        placed = list(tokens)
+        for index in chosen:
+            after = text(4)
+            tokens += pairs[index][0]["tokens"] + after
+            placed += [token] + after
+        features = torch.cat([pairs[index][1] for index in chosen])
+        prompts.append(dict(
+            token_ids=tokens, images=chosen, positions=None, placed_token_ids=placed,
+            **placed_prompt(model, torch.tensor([tokens]), token, features),
+        ))
+    golden = dict(videos=[pair[0] for pair in pairs], prompts=prompts, texts={})
+    if "do_sample_frames" in fields:
+        sample = whole.video_processor.sample_frames
+        golden["lengths"] = [
+            dict(frames=frames, fps=fps, indices=[
+                int(at) for at in sample(VideoMetadata(**video_metadata(frames, fps)))
+            ])
+            for frames, fps in LENGTHS if frames > 6
+        ]
+    if fields:
+        path = folder / "video_preprocessor_config.json"
+        path.write_text(json.dumps(of_images | fields, indent=2, sort_keys=True) + "\n")
+    (folder / "videos.json").write_text(json.dumps(golden) + "\n")
+
+
 @torch.no_grad()
 def record_videos(name, fields):
     folder = HERE / "vision" / name
@@ -1572,6 +1918,19 @@ def with_mistral3(folder):
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+def with_interns1(folder):
+    """Gives InternVL's form to Intern-S1, which transformers does not read: the names of its config
+    and the places of transformers 4.52. vLLM has the same tower, projector and images for both."""
+    wrappers.inside(folder)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config |= dict(architectures=["InternS1ForConditionalGeneration"], model_type="interns1")
+    config["vision_config"] |= dict(
+        architectures=["InternS1VisionModel"], model_type="interns1_vision",
+    )
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
 def build(name, config, processor):
     folder = HERE / "vision" / name
     model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
@@ -1586,10 +1945,14 @@ def build(name, config, processor):
         cohere_tokenizer().save_pretrained(folder)
     if config.model_type == "paligemma":
         pali_tokenizer().save_pretrained(folder)
+    if config.model_type == "minicpmv4_6":
+        minicpm_tokenizer().save_pretrained(folder)
     if config.model_type == "lfm2_vl":
         lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
+    if config.model_type in ("llava_next_video", "llava_onevision"):
+        tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")
     if name == "paddleocr_vl":
@@ -1597,6 +1960,8 @@ def build(name, config, processor):
     record(folder)
     if name.startswith("lighton_ocr-mistral3"):
         with_mistral3(folder)
+    if name.startswith("interns1"):
+        with_interns1(folder)
 
 
 def main():
@@ -1606,16 +1971,20 @@ def main():
             record(Path(folder))
         return
     if sys.argv[1:2] == ["--videos"]:
-        for name in sys.argv[2:] or VIDEO_MODELS | TILE_VIDEO_MODELS:
-            if name in TILE_VIDEO_MODELS:
+        for name in sys.argv[2:] or VIDEO_MODELS | TILE_VIDEO_MODELS | POOLED_VIDEO_MODELS:
+            if name in POOLED_VIDEO_MODELS:
+                record_pooled_videos(name, POOLED_VIDEO_MODELS[name])
+            elif name in TILE_VIDEO_MODELS:
                 record_tile_videos(name, TILE_VIDEO_MODELS[name])
             else:
                 record_videos(name, VIDEO_MODELS[name])
             print(name, flush=True)
         return
     if sys.argv[1:2] == ["--crops"]:
-        for name in sys.argv[2:] or CROP_MODELS | CUT_MODELS:
-            if name in CUT_MODELS:
+        for name in sys.argv[2:] or CROP_MODELS | CUT_MODELS | SLICE_MODELS:
+            if name in SLICE_MODELS:
+                record_slices(name, SLICE_MODELS[name])
+            elif name in CUT_MODELS:
                 record_cuts(name, CUT_MODELS[name])
             else:
                 record_crops(name, CROP_MODELS[name])

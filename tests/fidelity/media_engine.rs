@@ -82,16 +82,21 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let in_tiles = ["aya_vision", "aya_vision-one", "cohere2_vision", "cohere2_vision-one"];
     let vision = vision.into_iter().chain(chats).chain(readers).chain(in_tiles);
     let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide", "phi3_v", "phi3_v-wide"]);
+    let others = ["llava_next_video", "llava_onevision", "llava_onevision-odd", "exaone4_5"];
+    let vision = vision.chain(others).chain(["minicpmv4_6", "minicpmv4_6-wide"]);
+    let vision = vision.chain(["dots_ocr", "dots_ocr-bias"]);
     let vision = vision.map(vision::folder);
     let hearing = hearing::folders();
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
     let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe", "glm_ocr"]);
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
+    let videos = videos.chain(others);
     let both = ["phi4", "phi4-wide"].map(phi4::folder);
     let of_items = vision.chain(hearing).chain(both).map(|model| (model, "golden.json"));
     let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
     let crops = ["gemma3", "gemma3-wide", "lfm2_vl", "lfm2_vl-wide"];
+    let crops = crops.into_iter().chain(["minicpmv4_6", "minicpmv4_6-wide"]);
     let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));
     of_items.chain(of_videos).chain(of_crops).collect()
 }

@@ -1,7 +1,7 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py`, `make_internvl_chat.py` and `make_phi3_v.py` made the models and their
-//! answers.
+//! `make_vision.py`, `make_internvl_chat.py`, `make_phi3_v.py` and `make_dots_ocr.py` made the
+//! models and their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,6 +74,9 @@ models! {
     qwen3_vl: "qwen3_vl",
     qwen3_vl_one: "qwen3_vl-one",
     qwen3_5: "qwen3_5",
+    exaone4_5: "exaone4_5",
+    dots_ocr: "dots_ocr",
+    dots_ocr_bias: "dots_ocr-bias",
     pixtral: "pixtral",
     mistral3: "mistral3",
     mistral3_bias: "mistral3-bias",
@@ -81,6 +84,9 @@ models! {
     llava_next_wide: "llava_next-wide",
     granite_vision: "granite_vision",
     granite_vision_one: "granite_vision-one",
+    llava_next_video: "llava_next_video",
+    llava_onevision: "llava_onevision",
+    llava_onevision_odd: "llava_onevision-odd",
     idefics3: "idefics3",
     idefics3_whole: "idefics3-whole",
     smolvlm: "smolvlm",
@@ -96,6 +102,8 @@ models! {
     internvl_norms: "internvl-norms",
     internvl_experts: "internvl-experts",
     internvl_sinks: "internvl-sinks",
+    interns1: "interns1",
+    interns1_experts: "interns1-experts",
     internvl_chat: "internvl_chat",
     internvl_chat_internlm2: "internvl_chat-internlm2",
     internvl_chat_phi3: "internvl_chat-phi3",
@@ -113,6 +121,8 @@ models! {
     cohere2_vision_one: "cohere2_vision-one",
     lfm2_vl: "lfm2_vl",
     lfm2_vl_wide: "lfm2_vl-wide",
+    minicpmv4_6: "minicpmv4_6",
+    minicpmv4_6_wide: "minicpmv4_6-wide",
     paligemma: "paligemma",
     paligemma_two: "paligemma-two",
     phi3_v: "phi3_v",

@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 22] = [
+    let cases: [(&str, &str, Value); 32] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -59,6 +59,16 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("lighton_ocr", "/text_config/model_type", json!("llama")),
         ("paddleocr_vl", "/vision_config/num_attention_heads", json!(5)),
         ("paddleocr_vl", "/vision_config/image_size", json!(7)),
+        ("llava_onevision", "/vision_feature_select_strategy", json!("default")),
+        ("llava_onevision", "/vision_aspect_ratio", json!("pad")),
+        ("llava_next_video", "/spatial_pool_mode", json!("max")),
+        ("llava_next_video", "/spatial_pool_stride", json!(4)),
+        ("exaone4_5", "/vision_config/num_key_value_heads", json!(3)),
+        ("dots_ocr-bias", "/vision_config/rms_norm_eps", json!(-1.0)),
+        ("dots_ocr-bias", "/vision_config/use_bias", json!("no")),
+        ("minicpmv4_6", "/insert_layer_id", json!(3)),
+        ("minicpmv4_6", "/downsample_mode", json!("4x")),
+        ("minicpmv4_6", "/merge_kernel_size", json!([4, 4])),
         ("aya_vision", "/vision_feature_select_strategy", json!("default")),
         ("aya_vision", "/alignment_intermediate_size", json!(41)),
         ("cohere2_vision", "/downsample_factor", json!(4)),

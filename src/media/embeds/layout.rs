@@ -44,6 +44,8 @@ impl EmbedsLayout {
                 | VisionFamily::Siglip
                 | VisionFamily::LlavaNext
                 | VisionFamily::LlavaNextSiglip
+                | VisionFamily::LlavaOnevision
+                | VisionFamily::LlavaNextVideo
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
                 | VisionFamily::LightOnOcr
@@ -54,6 +56,8 @@ impl EmbedsLayout {
             Some(
                 VisionFamily::Qwen2Vl
                 | VisionFamily::Qwen2_5Vl
+                | VisionFamily::Exaone4_5
+                | VisionFamily::DotsOcr
                 | VisionFamily::Qwen3_5
                 | VisionFamily::PaddleOcr,
             ) => Self { merge: merge()?, ..plain },

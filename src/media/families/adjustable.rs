@@ -102,7 +102,10 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::SiglipModel => {
             &["size", "crop_size", "resample", "do_resize", "do_center_crop", "do_pad"]
         }
-        VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
+        VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextSiglip
+        | VisionFamily::LlavaOnevision
+        | VisionFamily::LlavaNextVideo => {
             &["size", "crop_size", "resample", "do_resize", "image_grid_pinpoints"]
         }
         VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],
@@ -129,6 +132,16 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             "tile_size",
             "max_pixels_tolerance",
         ],
+        VisionFamily::MiniCpmV => &[
+            "resample",
+            "do_resize",
+            "patch_size",
+            "max_slice_nums",
+            "slice_mode",
+            "scale_resolution",
+            // Another one than the model's is refused.
+            "downsample_mode",
+        ],
         VisionFamily::Phi3V => &["num_crops"],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
@@ -138,6 +151,8 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         // Their limits of pixels are for videos, too. They read them themselves.
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
+        | VisionFamily::Exaone4_5
+        | VisionFamily::DotsOcr
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5
         | VisionFamily::Glm4v

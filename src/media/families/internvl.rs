@@ -15,7 +15,7 @@ use playhouse_actors::{
 use serde_json::{Map, Value};
 
 use super::fields::{self, Size};
-use super::internvl_video::VideoRules;
+use super::internvl_video::{Steps, VideoRules};
 use super::resize::{Filter, Pixels};
 use super::{Encode, item, tiles, token_of};
 use crate::media::{frames::Video, processor::FamilyProcessor};
@@ -129,7 +129,7 @@ impl InternVl {
         };
         let videos = match is_of_authors {
             true => Err("videos of InternVLChatModel are not supported".to_owned()),
-            false => VideoRules::read(processor, images),
+            false => VideoRules::read(processor, images, Steps::InParts { first: None }),
         };
         let video_token = || <[TokenId; 1]>::try_from(encode(VIDEO)).ok();
         let whole = &processor.whole;

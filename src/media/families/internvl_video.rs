@@ -1,4 +1,5 @@
-//! Videos of InternVL (HF `InternVLVideoProcessor`).
+//! Videos whose frames are tiles: those of InternVL (HF `InternVLVideoProcessor`) and of
+//! LLaVA-OneVision (`LlavaOnevisionVideoProcessor`).
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
 use serde_json::{Map, Value};
@@ -18,8 +19,19 @@ pub(super) struct VideoRules {
     is_sampled: bool,
     num_frames: Option<usize>,
     fps: Option<f64>,
-    /// The first frame. `None`: the middle of the first part.
-    first: Option<f64>,
+    steps: Steps,
+}
+
+/// The places of sampled frames.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Steps {
+    /// One in each part of a video, in floats.
+    InParts {
+        /// The first frame. `None`: the middle of the first part.
+        first: Option<f64>,
+    },
+    /// From the first frame on, in integers: HF `default_sample_indices_fn`.
+    FromFirst,
 }
 
 impl VideoRules {
@@ -27,12 +39,20 @@ impl VideoRules {
     ///
     /// # Errors
     /// The reason why its videos are not served. Its images may be.
-    pub(super) fn read(processor: &ProcessorConfig, images: TileImages) -> Result<Self, String> {
-        let checked = Self::checked(processor, images);
+    pub(super) fn read(
+        processor: &ProcessorConfig,
+        images: TileImages,
+        steps: Steps,
+    ) -> Result<Self, String> {
+        let checked = Self::checked(processor, images, steps);
         checked.map_err(|error| format!("the model's processor of videos: {}", reason(&error)))
     }
 
-    fn checked(processor: &ProcessorConfig, images: TileImages) -> Result<Self, ConfigError> {
+    fn checked(
+        processor: &ProcessorConfig,
+        images: TileImages,
+        steps: Steps,
+    ) -> Result<Self, ConfigError> {
         const SIZE: &str = "size";
         const CROP: &str = "do_center_crop";
         const FIRST: &str = "initial_shift";
@@ -49,12 +69,13 @@ impl VideoRules {
         if processor.video_scale(scale)? != processor.scale(scale)? {
             return Err(fields.invalid("image_mean", "the numbers of images"));
         }
-        let first = match fields.value(FIRST) {
-            None | Some(Value::Bool(true)) => None,
-            Some(Value::Bool(false)) => Some(0.0),
-            Some(value) => {
+        let steps = match (steps, fields.value(FIRST)) {
+            (Steps::FromFirst, _) | (_, None | Some(Value::Bool(true))) => steps,
+            (_, Some(Value::Bool(false))) => Steps::InParts { first: Some(0.0) },
+            (_, Some(value)) => {
                 let first = value.as_f64().filter(|first| *first >= 0.0);
-                Some(first.ok_or_else(|| fields.invalid(FIRST, "true, false or a frame"))?)
+                let wrong = || fields.invalid(FIRST, "true, false or a frame");
+                Steps::InParts { first: Some(first.ok_or_else(wrong)?) }
             }
         };
         Ok(Self {
@@ -62,7 +83,7 @@ impl VideoRules {
             is_sampled: fields.flag_or("do_sample_frames", false)?,
             num_frames: fields.size("num_frames")?,
             fps: fields.positive("fps")?,
-            first,
+            steps,
         })
     }
 
@@ -102,8 +123,11 @@ impl VideoRules {
             (None, Some(wanted)) => {
                 let why = "its frames a second are not known; give `fps` in media_io_kwargs";
                 let fps = fps.ok_or_else(|| invalid(why))?;
-                (total as f64 / fps * wanted) as usize
+                let count = (total as f64 / fps * wanted) as usize;
+                let least = usize::from(matches!(self.steps, Steps::FromFirst));
+                count.max(least)
             }
+            (None, None) if matches!(self.steps, Steps::FromFirst) => total.min(FRAMES_MAX),
             (None, None) => {
                 return Err(invalid("its frames are sampled; give `fps` or `num_frames`"));
             }
@@ -111,8 +135,14 @@ impl VideoRules {
         if count == 0 || count > total {
             return Err(invalid(&format!("{count} frames of {total} cannot be taken")));
         }
+        let first = match self.steps {
+            Steps::InParts { first } => first,
+            Steps::FromFirst => {
+                return Ok((0..count.min(FRAMES_MAX)).map(|at| at * total / count).collect());
+            }
+        };
         let step = total as f64 / count as f64;
-        let first = self.first.unwrap_or(step / 2.0);
+        let first = first.unwrap_or(step / 2.0);
         let len = ((total as f64 - first) / step).ceil().max(0.0) as usize;
         // In floats of 32 bits, as in torch.
         let place = |index: usize| (first + index as f64 * step) as f32 as usize;

@@ -24,6 +24,10 @@ const PINPOINTS: [[usize; 2]; 5] = [[336, 672], [672, 336], [672, 672], [1_008, 
 /// The most sizes that a config may have, and the most tiles on a side of an image.
 const PINPOINTS_MAX: usize = 256;
 const TILES_MAX: usize = 64;
+/// The side of a tile of LLaVA-OneVision, and the most tiles on a side of an image, if a config
+/// names no sizes.
+const ONEVISION_SIDE: usize = 384;
+const ONEVISION_TILES: usize = 6;
 
 /// The processor of one model.
 #[derive(Debug)]
@@ -50,13 +54,18 @@ impl LlavaNext {
         let images = TileImages::read(family, outer)?;
         let (fields, side) = (&processor.image, images.image_size);
         let tile = Size::Exact { height: side, width: side };
-        let crop = fields::size(fields, CROP, true, Size::Exact { height: 224, width: 224 })?;
+        let is_onevision = family == VisionFamily::LlavaOnevision;
+        let exact = |side: usize| Size::Exact { height: side, width: side };
+        // HF `LlavaOnevisionImageProcessor` cuts nothing from a tile.
+        let crop = if is_onevision { tile } else { exact(224) };
+        let crop = fields::size(fields, CROP, true, crop)?;
         if crop != tile {
             return Err(fields.invalid(CROP, &format!("{side} x {side}, the tower's image_size")));
         }
         fields::require_resize(fields)?;
         // Tiles of another size would be resized again, and then cut.
-        let size = fields::size(fields, SIZE, true, tile)?;
+        let size = if is_onevision { exact(ONEVISION_SIDE) } else { tile };
+        let size = fields::size(fields, SIZE, true, size)?;
         if size != tile && size != Size::Shortest(side) {
             let expected = format!("{side} x {side} or shortest_edge {side}, as {CROP}");
             return Err(fields.invalid(SIZE, &expected));
@@ -65,9 +74,55 @@ impl LlavaNext {
             image_token: [images.placeholder],
             features: images.num_embeds.isqrt(),
             side,
-            pinpoints: pinpoints(fields, side)?,
+            pinpoints: pinpoints(fields, side, family)?,
             filter: fields::filter(fields, Filter::Bicubic)?,
         })
+    }
+
+    /// Returns the features on a side of a tile.
+    pub(super) fn features(&self) -> usize {
+        self.features
+    }
+
+    /// Returns the pixels on a side of a tile.
+    pub(super) fn side(&self) -> usize {
+        self.side
+    }
+
+    /// Returns the rows and columns of features in the sizes of an image, before any are left out.
+    pub(super) fn grids(&self) -> impl Iterator<Item = [usize; 2]> {
+        self.pinpoints.iter().map(|size| size.map(|all| all / self.side * self.features))
+    }
+
+    /// Returns the whole image in the size of a tile, its tiles, and their rows and columns.
+    pub(super) fn cut(&self, image: &RgbImage) -> (Vec<Pixels>, AnyResTiles) {
+        let pixels = Pixels::of(image);
+        let original = [pixels.height, pixels.width];
+        let best = Self::best(original, &self.pinpoints);
+        let whole = best.unwrap_or([self.side; 2]);
+        let scale = [0, 1].map(|axis| whole[axis] as f64 / original[axis] as f64);
+        let fitted = |axis: usize, scale: f64| {
+            ((original[axis] as f64 * scale).ceil() as usize).clamp(1, whole[axis])
+        };
+        let size = match scale[1] < scale[0] {
+            true => [fitted(0, scale[1]), whole[1]],
+            false => [whole[0], fitted(1, scale[0])],
+        };
+        let resized = pixels.clone().resized(self.filter, size);
+        let first = [0, 1].map(|axis| -(((whole[axis] - size[axis]) / 2) as isize));
+        let padded = resized.part(first, whole, [0; 3]);
+        let grid = whole.map(|all| all / self.side);
+        let mut all = vec![pixels.resized(self.filter, [self.side; 2])];
+        all.extend(tiles::cut(&padded, grid, self.side));
+        (all, AnyResTiles { grid, original })
+    }
+
+    /// Returns an item of such an image.
+    pub(super) fn item(all: Vec<Pixels>, tiles: AnyResTiles, num_embeds: usize) -> ProcessedMedia {
+        let mut media = item(all, num_embeds, None);
+        let (shape, data) = (tiles.shape(), Vec::new().into());
+        media.tensors.push(MediaTensor { shape, dtype: MediaDtype::U8, data });
+        media
     }
 
     /// Returns the size in which an image of `[height, width]` keeps the most pixels, and of equal
@@ -88,7 +143,11 @@ impl LlavaNext {
 }
 
 /// Reads the sizes of images in tiles of `side` pixels.
-fn pinpoints(fields: &Fields, side: usize) -> Result<Vec<[usize; 2]>, ConfigError> {
+fn pinpoints(
+    fields: &Fields,
+    side: usize,
+    family: VisionFamily,
+) -> Result<Vec<[usize; 2]>, ConfigError> {
     const FIELD: &str = "image_grid_pinpoints";
     let size = |value: &Value| {
         let sides: Option<Vec<usize>> =
@@ -99,6 +158,11 @@ fn pinpoints(fields: &Fields, side: usize) -> Result<Vec<[usize; 2]>, ConfigErro
         sides.iter().all(fits).then_some(sides)
     };
     let found: Option<Vec<[usize; 2]>> = match fields.value(FIELD) {
+        None if family == VisionFamily::LlavaOnevision => (side == ONEVISION_SIDE).then(|| {
+            let size = |at: usize| [at / ONEVISION_TILES + 1, at % ONEVISION_TILES + 1];
+            let all = (0..ONEVISION_TILES.pow(2)).map(size);
+            all.map(|size| size.map(|tiles| tiles * side)).collect()
+        }),
         None => Some(PINPOINTS.to_vec()),
         Some(value) => value.as_array().and_then(|list| list.iter().map(size).collect()),
     };
@@ -113,11 +177,8 @@ impl FamilyProcessor for LlavaNext {
     }
 
     fn max_item_embeds(&self) -> usize {
-        let most = |[height, width]: &[usize; 2]| {
-            let [rows, columns] = [height, width].map(|all| all / self.side * self.features);
-            rows * (columns + 1)
-        };
-        let tiles = self.pinpoints.iter().map(most).max().unwrap_or_default();
+        let most = |[rows, columns]: [usize; 2]| rows * (columns + 1);
+        let tiles = self.grids().map(most).max().unwrap_or_default();
         self.features * self.features + tiles
     }
 
@@ -142,28 +203,7 @@ impl FamilyProcessor for LlavaNext {
         image: &RgbImage,
         _kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError> {
-        let pixels = Pixels::of(image);
-        let original = [pixels.height, pixels.width];
-        let best = Self::best(original, &self.pinpoints);
-        let whole = best.unwrap_or([self.side; 2]);
-        let scale = [0, 1].map(|axis| whole[axis] as f64 / original[axis] as f64);
-        let fitted = |axis: usize, scale: f64| {
-            ((original[axis] as f64 * scale).ceil() as usize).clamp(1, whole[axis])
-        };
-        let size = match scale[1] < scale[0] {
-            true => [fitted(0, scale[1]), whole[1]],
-            false => [whole[0], fitted(1, scale[0])],
-        };
-        let resized = pixels.clone().resized(self.filter, size);
-        let first = [0, 1].map(|axis| -(((whole[axis] - size[axis]) / 2) as isize));
-        let padded = resized.part(first, whole, [0; 3]);
-        let grid = whole.map(|all| all / self.side);
-        let mut all = vec![pixels.resized(self.filter, [self.side; 2])];
-        all.extend(tiles::cut(&padded, grid, self.side));
-        let tiles = AnyResTiles { grid, original };
-        let mut media = item(all, tiles.num_embeds(self.features), None);
-        let (shape, data) = (tiles.shape(), Vec::new().into());
-        media.tensors.push(MediaTensor { shape, dtype: MediaDtype::U8, data });
-        Ok(media)
+        let (all, tiles) = self.cut(image);
+        Ok(Self::item(all, tiles, tiles.num_embeds(self.features)))
     }
 }

@@ -16,6 +16,9 @@ mod lfm2;
 mod llama4;
 mod llava;
 mod llava_next;
+mod llava_next_video;
+mod llava_onevision;
+mod minicpm;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
@@ -102,11 +105,14 @@ fn of_images(
         }
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
+        | VisionFamily::Exaone4_5
+        | VisionFamily::DotsOcr
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
         }
+        VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
         VisionFamily::PaliGemma => {
             Arc::new(paligemma::PaliGemma::read(outer, processor, &*encode)?)
@@ -120,6 +126,12 @@ fn of_images(
         }
         VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip => {
             Arc::new(llava_next::LlavaNext::read(family, outer, processor)?)
+        }
+        VisionFamily::LlavaNextVideo => {
+            Arc::new(llava_next_video::LlavaNextVideo::read(family, outer, processor)?)
+        }
+        VisionFamily::LlavaOnevision => {
+            Arc::new(llava_onevision::LlavaOnevision::read(family, outer, processor)?)
         }
         VisionFamily::Gemma3 => Arc::new(gemma3::Gemma3::read(family, outer, processor, &*encode)?),
         VisionFamily::Idefics3 => {

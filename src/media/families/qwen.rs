@@ -1,5 +1,6 @@
-//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: any size, in whole squares of
-//! patches (HF `Qwen2VLImageProcessor`, `Qwen2VLProcessor`, `Qwen3VLProcessor`).
+//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and EXAONE 4.5, and images of
+//! dots.ocr: any size, in whole squares of patches (HF `Qwen2VLImageProcessor`, `Qwen2VLProcessor`,
+//! `Qwen3VLProcessor`).
 
 use std::sync::Arc;
 
@@ -22,9 +23,18 @@ use crate::model::ConfigError;
 use crate::model::config::Fields;
 use crate::model::vision::{ProcessorConfig, VisionFamily};
 
+/// The texts that stand for an image and for a video.
+const QWEN: [&str; 2] =
+    ["<|vision_start|><|image_pad|><|vision_end|>", "<|vision_start|><|video_pad|><|vision_end|>"];
+/// dots.ocr takes no videos.
+const DOTS: [&str; 2] = ["<|img|><|imgpad|><|endofimg|>", ""];
+const EXAONE: [&str; 2] = ["<vision><|image_pad|></vision>", "<vision><|video_pad|></vision>"];
+
 /// The processor of one model.
 pub(super) struct Qwen {
     image_token: [TokenId; 1],
+    texts: [&'static str; 2],
+    takes_videos: bool,
     /// The placeholder of a video. If frames are timed, it has the marks around it.
     video_tokens: Vec<TokenId>,
     /// The tokens before and after a timed frame, and in the places of its embeddings.
@@ -63,11 +73,19 @@ impl Qwen {
         if processor.video_scale(scale)? != processor.scale(scale)? {
             return Err(processor.video.invalid("image_mean", "the numbers of images"));
         }
-        let video_token = token("video_token_id", 151_656)?;
+        let (texts, [image_token, video_token]) = match family {
+            VisionFamily::Exaone4_5 => (EXAONE, [67, 68]),
+            VisionFamily::DotsOcr => (DOTS, [151_665, 151_656]),
+            _ => (QWEN, [151_655, 151_656]),
+        };
+        let image_token = token("image_token_id", image_token)?;
+        let video_token = token("video_token_id", video_token)?;
         let marks =
             [token("vision_start_token_id", 151_652)?, token("vision_end_token_id", 151_653)?];
         Ok(Self {
-            image_token: [token("image_token_id", 151_655)?],
+            image_token: [image_token],
+            texts,
+            takes_videos: family != VisionFamily::DotsOcr,
             video_tokens: match is_timed(family) {
                 true => vec![marks[0], video_token, marks[1]],
                 false => vec![video_token],
@@ -120,7 +138,10 @@ pub(super) fn limits(fields: &Fields, defaults: [usize; 2]) -> Result<[usize; 2]
 
 impl FamilyProcessor for Qwen {
     fn modalities(&self) -> &[Modality] {
-        &[Modality::Image, Modality::Video]
+        match self.takes_videos {
+            true => &[Modality::Image, Modality::Video],
+            false => &[Modality::Image],
+        }
     }
 
     fn max_item_embeds(&self) -> usize {
@@ -132,8 +153,8 @@ impl FamilyProcessor for Qwen {
 
     fn placeholder(&self, modality: Modality) -> &str {
         match modality {
-            Modality::Video => "<|vision_start|><|video_pad|><|vision_end|>",
-            _ => "<|vision_start|><|image_pad|><|vision_end|>",
+            Modality::Video => self.texts[1],
+            _ => self.texts[0],
         }
     }
 

@@ -1,4 +1,4 @@
-//! Videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5 (HF `Qwen2VLVideoProcessor`,
+//! Videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and EXAONE 4.5 (HF `Qwen2VLVideoProcessor`,
 //! `Qwen3VLVideoProcessor`).
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
@@ -59,8 +59,12 @@ impl VideoRules {
             return Err(fields.invalid(CAP, "false"));
         }
         let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let temporal = vision.size("temporal_patch_size")?.unwrap_or(2);
         let temporal_field = "temporal_patch_size";
+        let temporal = vision.size(temporal_field)?.unwrap_or(match family {
+            // The default of `DotsVisionConfig`.
+            VisionFamily::DotsOcr => 1,
+            _ => 2,
+        });
         if fields.size(temporal_field)?.unwrap_or(2) != temporal {
             let expected = format!("{temporal}, as in vision_config");
             return Err(fields.invalid(temporal_field, &expected));

@@ -8,9 +8,10 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
-    in_tiles, llama, llama4, ministral3, mistral, paligemma, phi3_v, phi4_multimodal, qwen2,
-    qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    WindowRule, Wrapper, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, glm4, glm4_moe,
+    granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video, llava_onevision,
+    minicpmv, ministral3, mistral, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3,
+    qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -350,6 +351,12 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     in_tiles::AYA_VISION,
     in_tiles::COHERE2_VISION,
     in_tiles::LFM2_VL,
+    llava_onevision::WRAPPER,
+    llava_next_video::WRAPPER,
+    interns1::WRAPPER,
+    exaone4_5::WRAPPER,
+    minicpmv::WRAPPER,
+    dots_ocr::WRAPPER,
     paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,
@@ -388,7 +395,8 @@ pub(super) const fn sizes(sizes: [usize; 5]) -> TextSizes {
 
 pub(super) const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
 const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
-const PARTIAL_AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
+pub(super) const PARTIAL_AXES_IN_TURNS: RopeRule =
+    RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
 pub(super) const PARTIAL_AXES: RopeRule =
     RopeRule { axes: AxesRule::InSections, ..llama::PARTIAL_ROPE };
 
@@ -406,7 +414,7 @@ pub(super) const QWEN2_VL_TEXT: Family = Family {
 pub(super) const QWEN2_VL_SIZES: TextSizes = sizes([152_064, 8_192, 29_568, 80, 64]);
 
 /// `mtp` predicts several tokens a step.
-const VISUAL_AND_MTP: &[&str] = &["visual", "model.visual", "mtp", "model.mtp"];
+pub(super) const VISUAL_AND_MTP: &[&str] = &["visual", "model.visual", "mtp", "model.mtp"];
 
 /// Published checkpoints of Qwen3-VL.
 const EXPERTS_BY_INPUT: ExpertNames = ExpertNames::Fused {

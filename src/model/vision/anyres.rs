@@ -41,7 +41,7 @@ impl AnyResTiles {
     }
 
     /// Returns the rows and columns of features that are not padding: HF `unpad_image`.
-    fn unpadded(self, side: usize) -> [Range<usize>; 2] {
+    pub(super) fn unpadded(self, side: usize) -> [Range<usize>; 2] {
         let all = self.grid.map(|tiles| tiles * side);
         let [height, width] = self.original.map(|side| side as f64);
         let cut = |own: f64, other: f64, all: usize, fitted: usize| {
@@ -57,16 +57,18 @@ impl AnyResTiles {
         }
     }
 
+    /// Returns the feature at a row and a column of all tiles.
+    pub(super) fn feature(self, side: usize, row: usize, column: usize) -> u32 {
+        let tile = 1 + row / side * self.grid[1] + column / side;
+        (tile * side * side + row % side * side + column % side) as u32
+    }
+
     /// Returns the features of the embeddings: those of the whole image, which come first, and then
     /// those of the tiles, row by row.
     pub(super) fn order(self, side: usize) -> Vec<u32> {
         let [rows, columns] = self.unpadded(side);
-        let feature = |row: usize, column: usize| {
-            let tile = 1 + row / side * self.grid[1] + column / side;
-            (tile * side * side + row % side * side + column % side) as u32
-        };
         let of_row = |row: usize| {
-            let features = columns.clone().map(move |column| feature(row, column));
+            let features = columns.clone().map(move |column| self.feature(side, row, column));
             features.chain([END_OF_ROW])
         };
         (0..(side * side) as u32).chain(rows.flat_map(of_row)).collect()

@@ -39,6 +39,7 @@ pub(super) struct BlockConfig {
     pub(super) hidden_size: usize,
     pub(super) intermediate_size: usize,
     pub(super) num_heads: usize,
+    pub(super) num_kv_heads: usize,
     pub(super) norm: NormConfig,
     pub(super) activation: Activation,
     pub(super) qkv_bias: bool,
@@ -197,7 +198,15 @@ impl Block {
         let parts = |names: &[&str], outputs: usize| -> Vec<Part> {
             names.iter().map(|name| Part::new(full(name), outputs)).collect()
         };
-        let mut qkv = parts(names.qkv, 3 * hidden_size / names.qkv.len());
+        let kv_size = config.num_kv_heads * config.head_dim();
+        let mut qkv = match names.qkv {
+            [all] => vec![Part::new(full(all), hidden_size + 2 * kv_size)],
+            apart => {
+                let outputs = [hidden_size, kv_size, kv_size];
+                let parts = apart.iter().zip(outputs);
+                parts.map(|(name, outputs)| Part::new(full(name), outputs)).collect()
+            }
+        };
         if config.has_neighbour_pairs {
             let rows = pairs_apart(num_heads, config.head_dim());
             for part in qkv.iter_mut().take(2) {
@@ -304,7 +313,7 @@ fn heads(
     };
     Ok(QkvHeads {
         num_heads: config.num_heads,
-        num_kv_heads: config.num_heads,
+        num_kv_heads: config.num_kv_heads,
         head_dim: config.head_dim(),
         q_norm: norm(0)?,
         k_norm: norm(1)?,

@@ -99,6 +99,7 @@ impl GlmConfig {
                 // But in GLM-OCR, the inner width of a layer is that of the output.
                 intermediate_size: if is_ocr { inner_size } else { out_hidden_size },
                 num_heads,
+                num_kv_heads: num_heads,
                 norm: NormConfig { kind: NormKind::Rms, eps },
                 activation: activation(fields, "hidden_act", Activation::Silu)?,
                 qkv_bias: has_bias,

@@ -106,6 +106,7 @@ impl Llama4Config {
                 hidden_size,
                 intermediate_size: size("intermediate_size", 5_632)?,
                 num_heads,
+                num_kv_heads: num_heads,
                 norm: NORM,
                 activation: Activation::Gelu,
                 qkv_bias: true,

@@ -13,9 +13,11 @@ use super::llama4::Llama4Config;
 use super::pixels::{PatchSize, Pixels};
 use super::pixtral_config::pixtral;
 use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
-use super::vit::{VitConfig, VitNames, VitTower};
+use super::vit::{Packing, VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
-use super::{TowerPlan, VisionFamily, VisionPlan, activation, phi3v, stored, token, two_towers};
+use super::{
+    TowerPlan, VisionFamily, VisionPlan, activation, onevision, phi3v, stored, token, two_towers,
+};
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
@@ -85,10 +87,14 @@ pub(super) fn read(
         }
         (_, None) => TowerPlan::Vit(vit(outer, vision, text.hidden_size, family)?),
     };
+    let mut placeholders = vec![placeholder(outer, family)?];
+    if let VisionFamily::LlavaOnevision | VisionFamily::LlavaNextVideo = family {
+        placeholders.push(onevision::video_placeholder(outer, family)?);
+    }
     Ok(VisionPlan {
         vision_tower,
         scale: processor.scale(scale(family))?,
-        placeholders: vec![placeholder(outer, family)?],
+        placeholders,
         position_axes: 1,
         attention: match family {
             VisionFamily::Gemma3 => ItemAttention::WithinItems,
@@ -125,6 +131,8 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::PaliGemma => 256_000,
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
         VisionFamily::Phi3V => 32_044,
+        VisionFamily::LlavaOnevision => 151_646,
+        VisionFamily::LlavaNextVideo => 32_001,
         // As in vLLM: such a prompt has no text beside its image.
         VisionFamily::ClipModel | VisionFamily::SiglipModel => 0,
         _ => 32_000,
@@ -144,9 +152,10 @@ pub(super) fn vit(
 ) -> Result<VitConfig, ConfigError> {
     const PATCH: &str = "patch_size";
     let defaults = match family {
-        VisionFamily::Clip | VisionFamily::LlavaNext | VisionFamily::ClipModel => {
-            [768, 3_072, 12, 12, 224, 32]
-        }
+        VisionFamily::Clip
+        | VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextVideo
+        | VisionFamily::ClipModel => [768, 3_072, 12, 12, 224, 32],
         VisionFamily::Phi3V => phi3v::SIZES,
         VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
         VisionFamily::InternVlChat => [3_200, 12_800, 48, 25, 224, 14],
@@ -200,7 +209,7 @@ pub(super) fn vit(
         | VisionFamily::PaliGemma => vec![num_layers],
         VisionFamily::AyaVision => cohere::feature_layer(outer, num_layers)?,
         VisionFamily::Phi3V => vec![phi3v::feature_layer(outer, num_layers)?],
-        VisionFamily::InternVl | VisionFamily::InternVlChat => {
+        VisionFamily::InternVl | VisionFamily::InternVlChat | VisionFamily::LlavaOnevision => {
             feature_layers(outer, num_layers, -1)?
         }
         _ => feature_layers(outer, num_layers, -2)?,
@@ -225,7 +234,7 @@ pub(super) fn vit(
         last_norm: has_last_norm.then_some(last_norm),
         drops_first: drops_first(outer, &projector, family)?,
         keeps_class_alone: family == VisionFamily::ClipModel,
-        ends_rows: matches!(family, VisionFamily::LlavaNext | VisionFamily::LlavaNextSiglip),
+        packing: onevision::packing(outer, family, image_size / patch_size)?,
         projector,
     })
 }
@@ -234,6 +243,7 @@ fn names(family: VisionFamily) -> &'static VitNames {
     match family {
         VisionFamily::Clip
         | VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextVideo
         | VisionFamily::Phi3V
         | VisionFamily::ClipModel => &CLIP,
         VisionFamily::InternVl => &INTERNVL,
@@ -266,6 +276,7 @@ fn block(
     let (eps, default) = match family {
         VisionFamily::Clip
         | VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextVideo
         | VisionFamily::Phi3V
         | VisionFamily::ClipModel => (1e-5, Activation::QuickGelu),
         VisionFamily::InternVl | VisionFamily::InternVlChat => (1e-6, Activation::Gelu),
@@ -284,6 +295,7 @@ fn block(
         hidden_size,
         intermediate_size: size("intermediate_size", intermediate_size)?,
         num_heads,
+        num_kv_heads: num_heads,
         norm: NormConfig { kind: NormKind::Layer { has_bias: true }, eps },
         activation: activation(vision, "hidden_act", default)?,
         qkv_bias: true,
@@ -396,10 +408,12 @@ fn drops_first(
     if family == VisionFamily::Phi3V {
         return Ok(true);
     }
-    let needs_squares = projector.merge > 1 || family == VisionFamily::LlavaNext;
+    let is_next = matches!(family, VisionFamily::LlavaNext | VisionFamily::LlavaNextVideo);
+    let needs_squares = projector.merge > 1 || is_next;
     // SigLIP has no state of a class. Without its first state, a tile is no square.
-    let needs_all = family == VisionFamily::LlavaNextSiglip;
-    match outer.text(STRATEGY)?.unwrap_or("default") {
+    let is_onevision = family == VisionFamily::LlavaOnevision;
+    let needs_all = is_onevision || family == VisionFamily::LlavaNextSiglip;
+    match outer.text(STRATEGY)?.unwrap_or(if is_onevision { "full" } else { "default" }) {
         "default" if needs_all => Err(outer.invalid(STRATEGY, "\"full\"")),
         "default" => Ok(true),
         "full" if !needs_squares => Ok(false),
@@ -461,6 +475,6 @@ pub(super) fn load_vit(
     let projector = stored(loader, &projectors, &format!("{first}.weight"));
     let ends = ["image_newline", "model.image_newline"];
     let end = ends.into_iter().find(|name| loader.has(name)).unwrap_or(ends[0]);
-    let end = config.ends_rows.then_some(end);
+    let end = (config.packing != Packing::Plain).then_some(end);
     VitTower::load(loader, module, projector, end, config, pixels)
 }

@@ -17,6 +17,9 @@ mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod minicpm;
+mod mixed;
+mod onevision;
 mod paddle;
 mod phi3v;
 mod phi4;
@@ -53,14 +56,18 @@ pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
+pub(crate) use minicpm::MiniCpmImages;
+pub(crate) use mixed::PooledFrames;
+pub(crate) use onevision::{most_tiles, video_placeholder};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
 pub(crate) use siglip2::Siglip2Images;
 
-/// The places of the towers of Qwen and GLM.
-const VISUAL: &[&str] = &["model.visual", "visual", "vlm.visual", "vlm.model.visual"];
+/// The places of the towers of Qwen, GLM and dots.ocr.
+const VISUAL: &[&str] =
+    &["model.visual", "visual", "vlm.visual", "vlm.model.visual", "vision_tower"];
 
 /// The names that `vision_config` of Qwen and GLM may also have: HF `attribute_map`.
 const OTHER_NAMES: &[(&str, &str)] =
@@ -80,6 +87,10 @@ pub(crate) enum VisionFamily {
     LlavaNext,
     /// The same with SigLIP: Granite Vision.
     LlavaNextSiglip,
+    /// SigLIP with the projector of LLaVA, over tiles and frames.
+    LlavaOnevision,
+    /// CLIP with the same.
+    LlavaNextVideo,
     /// The tower of Pixtral with the projector of LLaVA.
     Pixtral,
     /// The same with the projector of Mistral 3, which merges patches.
@@ -96,6 +107,10 @@ pub(crate) enum VisionFamily {
     Qwen2Vl,
     /// That of Qwen2.5-VL, with windows.
     Qwen2_5Vl,
+    /// The same with fewer heads of keys and values, and text positions of one axis: EXAONE 4.5.
+    Exaone4_5,
+    /// That of dots.ocr: as Qwen2-VL's, with other norms.
+    DotsOcr,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
     Qwen3Vl,
     /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
@@ -116,6 +131,8 @@ pub(crate) enum VisionFamily {
     Cohere2Vision,
     /// SigLIP 2 for images of any size: LFM2-VL.
     Lfm2Vl,
+    /// SigLIP for images of any size, whose patches merge twice: MiniCPM-V 4.6.
+    MiniCpmV,
     /// SigLIP with the projector of PaliGemma.
     PaliGemma,
     /// CLIP with the projector of Phi-3-vision, over tiles.
@@ -164,9 +181,10 @@ impl VisionFamily {
     /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
     fn model_type(self) -> Option<&'static str> {
         match self {
-            Self::Clip | Self::LlavaNext => Some("clip_vision_model"),
+            Self::Clip | Self::LlavaNext | Self::LlavaNextVideo => Some("clip_vision_model"),
             Self::Siglip
             | Self::LlavaNextSiglip
+            | Self::LlavaOnevision
             | Self::Gemma3
             | Self::PaliGemma
             | Self::AyaVision
@@ -216,6 +234,7 @@ enum TowerPlan {
     Llama4(llama4::Llama4Config),
     Paddle(paddle::PaddleConfig),
     Siglip2(siglip2::Siglip2Config),
+    MiniCpm(minicpm::MiniCpmConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -281,10 +300,26 @@ impl VisionPlan {
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
+        // Positions of the text model have one axis.
+        let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
+            Ok(Some(Self {
+                vision_tower: TowerPlan::Qwen(config),
+                scale: processor.scale(qwen_config::scale(family))?,
+                placeholders: vec![
+                    token(outer, "image_token_id")?.unwrap_or(tokens[0]),
+                    token(outer, "video_token_id")?.unwrap_or(tokens[1]),
+                ],
+                position_axes: 1,
+                attention: ItemAttention::None,
+                towers: None,
+            }))
+        };
         let visual = vision.with_aliases(OTHER_NAMES);
         match family {
             VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
             VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
+            VisionFamily::Exaone4_5 => plain(qwen_config::exaone4_5(&visual)?, [67, 68]),
+            VisionFamily::DotsOcr => plain(qwen_config::dots(&visual)?, [151_665, 151_656]),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
@@ -318,6 +353,18 @@ impl VisionPlan {
                 attention: ItemAttention::None,
                 towers: None,
             })),
+            VisionFamily::MiniCpmV => {
+                let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
+                Ok(Some(Self {
+                    placeholders: vec![config.placeholder],
+                    vision_tower: TowerPlan::MiniCpm(config),
+                    scale: processor.scale(UNIT_SCALE)?,
+                    // As in transformers, images take no positions of their own.
+                    position_axes: 1,
+                    attention: ItemAttention::None,
+                    towers: None,
+                }))
+            }
             VisionFamily::Phi4 => {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
                 let placeholders = vec![images.placeholder];
@@ -360,7 +407,8 @@ impl VisionPlan {
                 Arc::new(self.encoder(two_towers::PooledTower::load(loader, config, pixels)?))
             }
             TowerPlan::Qwen(config) => {
-                let module = stored(loader, VISUAL, "patch_embed.proj.weight");
+                let patches = format!("{}.weight", config.patch_module);
+                let module = stored(loader, VISUAL, &patches);
                 Arc::new(self.encoder(qwen::QwenTower::load(loader, module, config, pixels)?))
             }
             TowerPlan::Llama4(config) => {
@@ -368,6 +416,9 @@ impl VisionPlan {
             }
             TowerPlan::Siglip2(config) => {
                 Arc::new(self.encoder(siglip2::Siglip2Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::MiniCpm(config) => {
+                Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
             }
             TowerPlan::Paddle(config) => {
                 Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))

@@ -87,6 +87,7 @@ impl PaddleConfig {
                 hidden_size,
                 intermediate_size: size("intermediate_size", 4_304)?,
                 num_heads,
+                num_kv_heads: num_heads,
                 norm: NormConfig { kind: NormKind::Layer { has_bias: true }, eps },
                 activation: activation(fields, "hidden_act", Activation::GeluTanh)?,
                 qkv_bias: true,

@@ -63,6 +63,7 @@ impl Phi4Config {
                 hidden_size,
                 intermediate_size: size("intermediate_size", 4_304)?,
                 num_heads,
+                num_kv_heads: num_heads,
                 norm: NormConfig { kind: NormKind::Layer { has_bias: true }, eps },
                 activation: activation(vision, "hidden_act", Activation::GeluTanh)?,
                 qkv_bias: true,

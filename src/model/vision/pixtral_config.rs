@@ -75,6 +75,7 @@ pub(super) fn pixtral(
             hidden_size,
             intermediate_size: size("intermediate_size", 4_096)?,
             num_heads,
+            num_kv_heads: num_heads,
             norm: pixtral::NORM,
             activation: activation(vision, "hidden_act", Activation::Gelu)?,
             qkv_bias: false,

@@ -28,6 +28,9 @@ use crate::model::layers::{Linear, Norm, Part, embedding_table};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, EncoderOutput, MediaInput, ModelError};
 
+/// The module of patches of Qwen.
+pub(super) const PATCHES: &str = "patch_embed.proj";
+
 /// The names of the modules beside the layers.
 #[derive(Debug)]
 pub(super) struct QwenNames {
@@ -52,7 +55,13 @@ pub(super) struct QwenConfig {
     pub(super) block: BlockConfig,
     pub(super) depth: usize,
     pub(super) patch: PatchSize,
+    /// The module of patches.
+    pub(super) patch_module: &'static str,
     pub(super) patch_bias: bool,
+    /// The norms of patches and of the states after the last layer, if there are some: the modules
+    /// of `DotsVisionTransformer`.
+    pub(super) patch_norm: Option<(&'static str, NormConfig)>,
+    pub(super) last_norm: Option<(&'static str, NormConfig)>,
     /// Patches on a side of a square.
     pub(super) merge: usize,
     pub(super) out_hidden_size: usize,
@@ -72,8 +81,10 @@ pub(super) struct QwenConfig {
 #[derive(Debug)]
 pub(super) struct QwenTower {
     patch_embed: Linear,
+    patch_norm: Option<Norm>,
     pos_embed: Option<(EmbeddingTable, usize)>,
     blocks: Vec<Block>,
+    last_norm: Option<Norm>,
     merger: Merger,
     /// Mergers after layers.
     deep_mergers: Vec<(usize, Merger)>,
@@ -135,6 +146,9 @@ impl Tower for QwenTower {
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
         let mut hidden =
             timed("patch_embed", || self.patch_embed.forward(patches, Adapters::none()));
+        if let Some(norm) = &self.patch_norm {
+            hidden = norm.forward(hidden);
+        }
         if let Some((table, side)) = &self.pos_embed {
             let corners: Vec<_> = grids.iter().flat_map(|grid| grid.corners(*side)).collect();
             hidden = add_positions(hidden, &corners, table);
@@ -149,7 +163,11 @@ impl Tower for QwenTower {
                 deep.push(merger.forward(sum(hidden.clone(), residual.clone())));
             }
         }
-        let merged = self.merger.forward(sum(hidden, residual));
+        let mut last = sum(hidden, residual);
+        if let Some(norm) = &self.last_norm {
+            last = norm.forward(last);
+        }
+        let merged = self.merger.forward(last);
         Ok(apart(&grids, &merged, &deep))
     }
 
@@ -182,8 +200,19 @@ impl QwenTower {
         let QwenConfig { names, ref block, patch, positions_side, .. } = *config;
         let hidden = block.hidden_size;
         let shape = [hidden, 3, patch.frames, patch.side, patch.side];
-        let proj = format!("{module}.patch_embed.proj");
-        let patch_embed = Linear::of_patches(loader, &proj, &shape, config.patch_bias)?;
+        let flat = [hidden, 3, patch.side, patch.side];
+        // The first module of patches spans frames.
+        let spans_frames = config.patch_module == PATCHES;
+        let shape: &[usize] = if spans_frames { &shape } else { &flat };
+        let proj = format!("{module}.{}", config.patch_module);
+        let patch_embed = Linear::of_patches(loader, &proj, shape, config.patch_bias)?;
+        let norm = |loader: &mut WeightLoader<'_>, named: Option<(&str, NormConfig)>| {
+            let norm = named
+                .map(|(name, norm)| Norm::load(loader, &format!("{module}.{name}"), hidden, norm));
+            norm.transpose()
+        };
+        let patch_norm = norm(loader, config.patch_norm)?;
+        let last_norm = norm(loader, config.last_norm)?;
         let pos_embed = positions_side.map(|side| {
             let module = format!("{module}.pos_embed");
             Ok::<_, ModelError>((embedding_table(loader, &module, side * side, hidden)?, side))
@@ -200,8 +229,10 @@ impl QwenTower {
         });
         Ok(Self {
             patch_embed,
+            patch_norm,
             pos_embed,
             blocks,
+            last_norm,
             merger,
             deep_mergers: deep_mergers.collect::<Result<_, ModelError>>()?,
             rotary: AxialRotary::alike(config.rope_theta, block.head_dim()),

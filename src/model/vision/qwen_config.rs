@@ -1,11 +1,12 @@
-//! The towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL as `vision_config` describes them.
+//! The towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, EXAONE 4.5 and dots.ocr as `vision_config`
+//! describes them.
 
 use playhouse_kernels::Activation;
 
 use super::block::{BlockConfig, BlockNames, HeadNorms};
 use super::config::{CLIP_SCALE, PixelScale, UNIT_SCALE};
 use super::pixels::PatchSize;
-use super::qwen::{MergerNames, QwenConfig, QwenNames};
+use super::qwen::{MergerNames, PATCHES, QwenConfig, QwenNames};
 use super::{VisionFamily, activation};
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
@@ -34,6 +35,11 @@ const QWEN2_5: QwenNames = QwenNames {
         down: "mlp.down_proj",
         ..QWEN2.block
     },
+    ..QWEN2
+};
+/// `DotsVisionTransformer` of the authors of dots.ocr.
+const DOTS: QwenNames = QwenNames {
+    block: BlockNames { inner: &["mlp.fc1", "mlp.fc3"], down: "mlp.fc2", ..QWEN2.block },
     ..QWEN2
 };
 const QWEN3: QwenNames = QwenNames {
@@ -102,6 +108,61 @@ pub(super) fn qwen2_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
         return Err(fields.invalid(WINDOW, &expected));
     }
     Ok(QwenConfig { window: Some(window), full_layers, ..config })
+}
+
+/// Reads `DotsVisionConfig` of the authors of dots.ocr: the tower of Qwen2-VL with other norms, and
+/// with layers that have a gate.
+pub(super) fn dots(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    const HEADS: &str = "num_heads";
+    const FRAMES: &str = "temporal_patch_size";
+    const CAUSAL: &str = "is_causal";
+    let fields = &match fields.size(HEADS)? {
+        Some(_) => fields.clone(),
+        None => fields.with(HEADS, 12.into()),
+    };
+    if fields.size(FRAMES)?.is_some_and(|frames| frames != 1) {
+        return Err(fields.invalid(FRAMES, "1"));
+    }
+    if fields.size("num_channels")?.is_some_and(|channels| channels != 3) {
+        return Err(fields.invalid("num_channels", "3"));
+    }
+    if fields.flag_or(CAUSAL, false)? {
+        return Err(fields.invalid(CAUSAL, "false"));
+    }
+    let sizes = Sizes {
+        depth: 42,
+        hidden_size: fields.size("embed_dim")?.unwrap_or(1_536),
+        intermediate_size: fields.size("intermediate_size")?.unwrap_or(4_224),
+        patch_size: 14,
+    };
+    let eps = fields.positive("rms_norm_eps")?.unwrap_or(1e-5) as f32;
+    let norm = NormConfig { kind: NormKind::Rms, eps };
+    let config = common(fields, &DOTS, sizes, norm, Activation::Silu)?;
+    let bias = fields.flag_or("use_bias", false)?;
+    let last_norm = fields.flag_or("post_norm", true)?.then_some(("post_trunk_norm", norm));
+    Ok(QwenConfig {
+        block: BlockConfig { qkv_bias: bias, o_bias: bias, mlp_bias: bias, ..config.block },
+        patch: PatchSize { frames: 1, ..config.patch },
+        patch_module: "patch_embed.patchifier.proj",
+        patch_bias: true,
+        patch_norm: Some(("patch_embed.patchifier.norm", norm)),
+        last_norm,
+        merger_norm: LAYER_NORM,
+        out_hidden_size: fields.size("hidden_size")?.unwrap_or(1_536),
+        ..config
+    })
+}
+
+/// Reads HF `Exaone4_5_VisionConfig`: the tower of Qwen2.5-VL, in which several heads share their
+/// keys and values.
+pub(super) fn exaone4_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    const HEADS: &str = "num_key_value_heads";
+    let config = qwen2_5(fields)?;
+    let (num_heads, num_kv_heads) = (config.block.num_heads, fields.size(HEADS)?.unwrap_or(8));
+    if !num_heads.is_multiple_of(num_kv_heads) {
+        return Err(fields.invalid(HEADS, &format!("a divisor of num_heads, {num_heads}")));
+    }
+    Ok(QwenConfig { block: BlockConfig { num_kv_heads, ..config.block }, ..config })
 }
 
 /// Reads HF `Qwen3VLVisionConfig`.
@@ -175,6 +236,7 @@ fn common(
             hidden_size,
             intermediate_size,
             num_heads,
+            num_kv_heads: num_heads,
             norm,
             activation: activation(fields, "hidden_act", default)?,
             qkv_bias: true,
@@ -188,7 +250,10 @@ fn common(
             side: fields.size("patch_size")?.unwrap_or(patch_size),
             frames: fields.size("temporal_patch_size")?.unwrap_or(2),
         },
+        patch_module: PATCHES,
         patch_bias: false,
+        patch_norm: None,
+        last_norm: None,
         merge: fields.size("spatial_merge_size")?.unwrap_or(2),
         out_hidden_size: fields.size("out_hidden_size")?.unwrap_or(3_584),
         merger_norm: norm,

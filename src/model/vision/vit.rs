@@ -16,6 +16,7 @@ use super::anyres::{AnyResTiles, END_OF_ROW};
 use super::batch::{rows, sequences};
 use super::block::{self, Block, BlockConfig, BlockNames, Rows};
 use super::encoder::Tower;
+use super::mixed::{Mixed, PooledFrames};
 use super::pixels::{Images, PatchSize, Pixels};
 use super::projector::{Projector, ProjectorConfig};
 use crate::model::config::NormConfig;
@@ -55,9 +56,23 @@ pub(super) struct VitConfig {
     pub(super) drops_first: bool,
     /// Whether the state of the class token alone is a feature.
     pub(super) keeps_class_alone: bool,
-    /// Whether each row of an image in tiles ends with a learned vector.
-    pub(super) ends_rows: bool,
+    /// The form of an item's embeddings.
+    pub(super) packing: Packing,
     pub(super) projector: ProjectorConfig,
+}
+
+/// The embeddings of an image in tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// All features in order.
+    Plain,
+    /// Each row ends with a learned vector.
+    EndedRows,
+    /// The same. The features of more tiles than `most` are resized, and those of frames are
+    /// pooled.
+    Capped { most: usize },
+    /// As [`Packing::EndedRows`]. The features of frames are pooled before the projector.
+    PooledFirst,
 }
 
 impl VitConfig {
@@ -121,8 +136,20 @@ pub(super) struct VitTower {
 pub(super) struct Patches {
     count: usize,
     values: Vec<f32>,
-    /// The features of its embeddings, if those are not all features in order.
-    order: Option<Vec<u32>>,
+    layout: Layout,
+}
+
+/// The features of an item's embeddings.
+#[derive(Debug)]
+enum Layout {
+    /// All in order.
+    All,
+    /// These.
+    Of(Vec<u32>),
+    /// Mixtures of these.
+    Mixed(Mixed),
+    /// All mixtures of the features before the projector.
+    Pooled(Mixed),
 }
 
 impl Patches {
@@ -140,17 +167,29 @@ impl Tower for VitTower {
         let VitConfig { image_size, patch, .. } = self.config;
         let side = self.config.side();
         let values = self.pixels.tiles(images, patch, image_size)?;
-        let order = match &self.end_of_row {
-            None => None,
-            Some(_) => Some(tiles(item, images.count)?.order(side)),
+        let count = images.count;
+        let layout = match self.config.packing {
+            Packing::Plain => Layout::All,
+            Packing::EndedRows => Layout::Of(tiles(item, count)?.order(side)),
+            Packing::Capped { most } => {
+                Layout::Mixed(match PooledFrames::of(item.tensors.get(1)) {
+                    Some(frames) => frames.mixed(side, count),
+                    None => tiles(item, count)?.mixed(side, most),
+                })
+            }
+            Packing::PooledFirst => match PooledFrames::of(item.tensors.get(1)) {
+                Some(frames) => Layout::Pooled(frames.mixed(side, count)),
+                None => Layout::Of(tiles(item, count)?.order(side)),
+            },
         };
-        Ok(Patches { count: images.count, values, order })
+        Ok(Patches { count, values, layout })
     }
 
     fn num_embeds(&self, item: &Patches) -> usize {
-        match &item.order {
-            None => item.count * self.config.num_embeds(),
-            Some(order) => order.len(),
+        match &item.layout {
+            Layout::All => item.count * self.config.num_embeds(),
+            Layout::Of(order) => order.len(),
+            Layout::Mixed(mixed) | Layout::Pooled(mixed) => mixed.len(),
         }
     }
 
@@ -158,28 +197,32 @@ impl Tower for VitTower {
         let (mut values, mut layouts) = (Vec::new(), Vec::new());
         for item in items {
             values.push(item.values);
-            layouts.push((item.count, item.order));
+            layouts.push((item.count, item.layout));
         }
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
         let images = layouts.iter().map(|(count, _)| count).sum();
         let features = self.features(self.embedded(patches), images);
+        let (features, layouts) = self.pooled(features, layouts);
         let all = self.projector.forward(features);
-        let ([count, width], num_embeds) = (all.dims(), self.config.num_embeds());
+        let [count, width] = all.dims();
         let all = match &self.end_of_row {
             None => all,
             Some(vector) => Tensor::cat(vec![all, embedding(vector, &[0])], 0),
         };
         let mut first = 0;
-        let of_item = |(images, order): (usize, Option<Vec<u32>>)| {
-            let (from, to) = (first, first + images * num_embeds);
+        let of_item = |(own, layout): (usize, Layout)| {
+            let (from, to) = (first, first + own);
             first = to;
             let row = |feature: &u32| match *feature {
                 END_OF_ROW => count as u32,
                 feature => from as u32 + feature,
             };
-            let embeddings = match order {
-                None => all.clone().slice([from..to, 0..width]),
-                Some(order) => select_rows(all.clone(), &order.iter().map(row).collect::<Vec<_>>()),
+            let embeddings = match layout {
+                Layout::All | Layout::Pooled(_) => all.clone().slice([from..to, 0..width]),
+                Layout::Of(order) => {
+                    select_rows(all.clone(), &order.iter().map(row).collect::<Vec<_>>())
+                }
+                Layout::Mixed(mixed) => mixed.of(&all, row),
             };
             EncoderOutput { embeddings, by_layer: Vec::new() }
         };
@@ -218,6 +261,36 @@ impl VitTower {
             None => hidden,
             Some(norm) => norm.forward(hidden),
         }
+    }
+
+    /// Pools the features of frames that are pooled before the projector. `layouts` are those of
+    /// items, each with its number of images. Returns them with the number of the projector's rows.
+    fn pooled(
+        &self,
+        features: Tensor<2>,
+        layouts: Vec<(usize, Layout)>,
+    ) -> (Tensor<2>, Vec<(usize, Layout)>) {
+        let ([_, width], num_embeds) = (features.dims(), self.config.num_embeds());
+        let is_pooled = layouts.iter().any(|(_, layout)| matches!(layout, Layout::Pooled(_)));
+        let (mut first, mut parts, mut counted) = (0, Vec::new(), Vec::new());
+        for (images, layout) in layouts {
+            let (from, to) = (first, first + images * num_embeds);
+            first = to;
+            let own = match &layout {
+                Layout::Pooled(mixed) => {
+                    parts.push(mixed.of(&features, |feature| from as u32 + feature));
+                    mixed.len()
+                }
+                _ if is_pooled => {
+                    parts.push(features.clone().slice([from..to, 0..width]));
+                    to - from
+                }
+                _ => to - from,
+            };
+            counted.push((own, layout));
+        }
+        let features = if is_pooled { Tensor::cat(parts, 0) } else { features };
+        (features, counted)
     }
 
     /// Returns the features of `images` images, `[rows, features]`.

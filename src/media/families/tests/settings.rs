@@ -152,6 +152,31 @@ fn clients_may_ask_for_tiles_of_lfm2() {
 }
 
 #[test]
+fn clients_may_ask_for_slices() {
+    let model = models().into_iter().find(|model| model.ends_with("minicpmv4_6")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let tensors = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(tensors(json!({})), Ok(1));
+    // A smaller form of the image, two slices, and the number of slices.
+    assert_eq!(tensors(json!({ "max_slice_nums": 6 })), Ok(4));
+    assert_eq!(tensors(json!({ "max_slice_nums": 6, "slice_mode": false })), Ok(1));
+    for kwargs in [
+        json!({ "max_slice_nums": 65 }),
+        json!({ "scale_resolution": 8 }),
+        json!({ "scale_resolution": 128 }),
+        json!({ "downsample_mode": "4x" }),
+        json!({ "do_resize": false }),
+    ] {
+        assert!(tensors(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+    let refused = processor.image(&drawn(1, 3_000), &Map::new()).unwrap_err().to_string();
+    assert!(refused.contains("16 x 3008 pixels, more than 64 embeddings"), "{refused}");
+}
+
+#[test]
 fn a_page_without_a_square_is_refused() {
     let model = models().into_iter().find(|model| model.ends_with("lighton_ocr-rest")).unwrap();
     let processor = Golden::read(&model).processor(&model);

@@ -206,6 +206,77 @@ fn phi_4_multimodal_of_its_authors_has_no_object_for_its_text() {
     assert_eq!(config.wrapped.unwrap().tie, Tie::Yes);
 }
 
+/// In the form of LLaVA-OneVision 7B.
+#[test]
+fn llava_onevision_has_its_text_beside_its_tiles() {
+    let published = json!({
+        "architectures": ["LlavaOnevisionForConditionalGeneration"],
+        "model_type": "llava_onevision", "image_token_index": 151_646,
+        "video_token_index": 151_647, "vision_aspect_ratio": "anyres_max_9",
+        "tie_word_embeddings": false, "torch_dtype": "float16", "use_image_newline_parameter": true,
+        "text_config": {
+            "architectures": ["Qwen2ForCausalLM"], "hidden_size": 3_584,
+            "intermediate_size": 18_944, "max_window_layers": 28, "model_type": "qwen2",
+            "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+            "rope_theta": 1_000_000.0, "torch_dtype": "bfloat16", "vocab_size": 152_000,
+        },
+        "vision_config": { "model_type": "siglip_vision_model", "vision_use_head": false },
+    });
+    let config = read(published.clone()).unwrap();
+    assert_eq!((config.hidden_size, config.vocab_size, config.layers.len()), (3_584, 152_000, 28));
+    assert_eq!((config.dtype, config.wrapped.unwrap().tie), (Some(StoredDtype::F16), Tie::No));
+    let error = read(with(published, "/text_config/model_type", json!("phi"))).unwrap_err();
+    assert!(error.contains("\"qwen2\", \"qwen3\", \"llama\", \"mistral\""), "{error}");
+}
+
+/// In the form of Intern-S1-mini.
+#[test]
+fn intern_s1_has_a_text_model_of_qwen3() {
+    let config = read(json!({
+        "architectures": ["InternS1ForConditionalGeneration"], "model_type": "interns1",
+        "downsample_ratio": 0.5, "image_token_id": 152_957, "torch_dtype": "bfloat16",
+        "tie_word_embeddings": false,
+        "text_config": {
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128,
+            "hidden_size": 4_096, "intermediate_size": 12_288, "num_attention_heads": 32,
+            "num_hidden_layers": 36, "num_key_value_heads": 8, "vocab_size": 153_216,
+        },
+        "vision_config": { "model_type": "interns1_vision", "norm_type": "layer_norm" },
+    }))
+    .unwrap();
+    assert_eq!((config.hidden_size, config.vocab_size, config.layers.len()), (4_096, 153_216, 36));
+}
+
+/// The first configs of EXAONE 4.5 have a name of their own for its text model.
+#[test]
+fn exaone_4_5_has_two_names_for_its_text() {
+    for name in ["exaone4", "exaone4_5_text"] {
+        let config = read(json!({
+            "architectures": ["Exaone4_5_ForConditionalGeneration"], "model_type": "exaone4_5",
+            "text_config": { "model_type": name, "hidden_size": 5_120, "num_hidden_layers": 64,
+                "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128 },
+        }))
+        .unwrap();
+        assert_eq!((config.hidden_size, config.layers.len()), (5_120, 64));
+    }
+}
+
+/// In the form of dots.ocr.
+#[test]
+fn dots_ocr_has_its_text_beside_its_tower() {
+    let config = read(json!({
+        "architectures": ["DotsOCRForCausalLM"], "model_type": "dots_ocr",
+        "attention_bias": true, "hidden_size": 1_536, "intermediate_size": 8_960,
+        "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2,
+        "rope_theta": 1_000_000, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "use_sliding_window": false, "vocab_size": 151_936, "image_token_id": 151_665,
+        "vision_config": { "embed_dim": 1_536, "model_type": "dots_vit", "post_norm": true },
+    }))
+    .unwrap();
+    assert_eq!((config.hidden_size, config.layers.len()), (1_536, 28));
+    assert_eq!(config.wrapped.unwrap().tie, Tie::No);
+}
+
 #[test]
 fn lighton_ocr_has_two_forms() {
     const OWN: &str = "LightOnOcrForConditionalGeneration";
