@@ -49,6 +49,18 @@ ROBERTA = dict(TINY, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_toke
 DISTIL = dict(vocab_size=VOCAB, dim=48, hidden_dim=80, n_layers=3, n_heads=4, pad_token_id=0)
 ELECTRA = dict(BERT, embedding_size=32)
 MPNET = dict(TINY, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+DEBERTA = dict(
+    TINY,
+    type_vocab_size=0,
+    pad_token_id=0,
+    relative_attention=True,
+    position_buckets=16,
+    max_relative_positions=-1,
+    norm_rel_ebd="layer_norm",
+    share_att_key=True,
+    pos_att_type=["p2c", "c2p"],
+    position_biased_input=False,
+)
 MODERN = dict(
     TINY,
     local_attention=16,
@@ -730,6 +742,38 @@ def makers(maker):
         "mpnet-mean": lambda n: vectors(n, "mpnet", hf.MPNetConfig(**MPNET), 15, "mean"),
         "mpnet-score": lambda n: classes(
             n, "mpnet", hf.MPNetForSequenceClassification, hf.MPNetConfig(**MPNET), 16, 1
+        ),
+        "deberta-mean": lambda n: vectors(n, "words", hf.DebertaV2Config(**DEBERTA), 90, "mean"),
+        "deberta-score": lambda n: classes(
+            n, "words", hf.DebertaV2ForSequenceClassification, hf.DebertaV2Config(**DEBERTA), 91, 1
+        ),
+        # The tables of positions have projections of their own, and a row for each distance.
+        "deberta-class": lambda n: classes(
+            n,
+            "words",
+            hf.DebertaV2ForSequenceClassification,
+            hf.DebertaV2Config(
+                **dict(
+                    DEBERTA,
+                    type_vocab_size=2,
+                    position_buckets=-1,
+                    max_relative_positions=20,
+                    norm_rel_ebd="none",
+                    share_att_key=False,
+                    pos_att_type="c2p",
+                    position_biased_input=True,
+                    pooler_hidden_act="tanh",
+                )
+            ),
+            92,
+            3,
+        ),
+        "deberta-tokens": lambda n: by_token(
+            n,
+            "words",
+            hf.DebertaV2ForTokenClassification,
+            hf.DebertaV2Config(**dict(DEBERTA, share_att_key=False, pos_att_type=["p2c"])),
+            93,
         ),
         "modernbert-mean": lambda n: vectors(n, "modern", hf.ModernBertConfig(**MODERN), 17, "mean"),
         "modernbert-class": lambda n: classes(

@@ -1,6 +1,7 @@
 //! The families of encoders, one file each, and their classes.
 
 mod bert;
+mod deberta;
 mod distilbert;
 mod electra;
 mod ernie;
@@ -28,7 +29,9 @@ use super::{
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
     bloom::slopes as alibi_slopes, gpt_oss, llama, qwen3,
 };
-use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
+use crate::model::config::{
+    DisentangledConfig, DistanceBiasConfig, PositionProjection, SumProjection, TokenTypes,
+};
 use crate::model::encoder_class::{
     ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, LmTransform, MaskedLmHead,
     PoolingField, dense,
@@ -53,6 +56,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         electra::CLASSES,
         ernie::CLASSES,
         xlm_roberta_xl::CLASSES,
+        deberta::CLASSES,
         jina_5::CLASSES,
         voyage::CLASSES,
         jina_rank::CLASSES,

@@ -1,0 +1,146 @@
+//! DeBERTa v2 and v3: HF `DebertaV2Model` (<https://arxiv.org/abs/2006.03654>,
+//! <https://arxiv.org/abs/2111.09543>).
+//!
+//! BERT with terms of scores by contents and positions in the place of learned positions.
+
+use serde_json::Value;
+
+use super::{
+    AttentionNames, Bias, ClassHead, ConfigError, Defaults, DisentangledConfig, EncoderClass,
+    EncoderHead, Family, Fields, HeadActivation, HeadModule, MixerKind, ModelConfig,
+    PositionProjection, QkvNames, WeightNames, attend_to_both_sides, bert, norm_after_sums,
+    require_flag, sum_embeddings,
+};
+
+pub(super) const FAMILY: Family = Family {
+    architecture: "DebertaV2Model",
+    model_type: "deberta-v2",
+    models: "DeBERTa 2 and 3, mDeBERTa, mxbai-rerank 1",
+    aliases: &[("attention_head_size", "head_dim")],
+    defaults: Defaults { norm_eps: 1e-7, intermediate_size: Some(6_144), ..bert::FAMILY.defaults },
+    mixers: &[MixerKind::Disentangled],
+    names: WeightNames {
+        embed_tokens: "deberta.embeddings.word_embeddings",
+        embed_positions: "deberta.embeddings.position_embeddings",
+        embed_norm: "deberta.embeddings.LayerNorm",
+        layer: "deberta.encoder.layer",
+        attention: AttentionNames {
+            qkv: QkvNames::Separate([
+                "attention.self.query_proj",
+                "attention.self.key_proj",
+                "attention.self.value_proj",
+            ]),
+            ..bert::NAMES.attention
+        },
+        ..bert::NAMES
+    },
+    adjust,
+    ..bert::FAMILY
+};
+
+/// HF `ContextPooler`.
+const POOLER: &[HeadModule] = &[HeadModule::Dense {
+    module: "pooler.dense",
+    bias: Bias::Always,
+    activation: HeadActivation::Field("pooler_hidden_act", "gelu"),
+}];
+
+pub(super) const CLASSES: &[EncoderClass] = &[
+    EncoderClass { architecture: "DebertaV2Model", family: &FAMILY, head: EncoderHead::Vectors },
+    EncoderClass {
+        architecture: "DebertaV2ForSequenceClassification",
+        family: &FAMILY,
+        head: EncoderHead::Sequence(ClassHead::plain("classifier").behind(POOLER)),
+    },
+    EncoderClass {
+        architecture: "DebertaV2ForTokenClassification",
+        family: &FAMILY,
+        head: EncoderHead::Tokens(ClassHead::plain("classifier")),
+    },
+];
+
+fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    // By default, the class has no relative positions. All published models have them.
+    if fields.flag("relative_attention")? != Some(true) {
+        return Err(fields.invalid("relative_attention", "true"));
+    }
+    for field in ["embedding_size", "pooler_hidden_size"] {
+        if fields.size(field)?.is_some_and(|size| size != config.hidden_size) {
+            return Err(fields.invalid(field, "hidden_size"));
+        }
+    }
+    // HF `ConvLayer`, which DeBERTa v2 xlarge and xxlarge have.
+    if fields.count("conv_kernel_size")?.is_some_and(|size| size > 0) {
+        return Err(fields.invalid("conv_kernel_size", "0: convolutions are not supported"));
+    }
+    require_flag(fields, "is_decoder", false)?;
+    if fields.flag_or("position_biased_input", true)? {
+        config.embedding.learned_positions = Some(0);
+    }
+    let types = ("deberta.embeddings.token_type_embeddings", 0);
+    sum_embeddings(fields, config, Some(types))?;
+    norm_after_sums(config);
+    attend_to_both_sides(config);
+    let terms = terms(fields, config.max_position_embeddings)?;
+    let num_terms = 1 + usize::from(terms.keys.is_some()) + usize::from(terms.queries.is_some());
+    for attention in config.attentions() {
+        attention.disentangled = Some(terms);
+        attention.scale = ((attention.head_dim * num_terms) as f32).sqrt().recip();
+    }
+    config.adapters_refused = Some("its keys and queries of positions are computed at the start");
+    Ok(())
+}
+
+/// Reads the terms of scores.
+fn terms(fields: &Fields, positions: usize) -> Result<DisentangledConfig, ConfigError> {
+    const BUCKETS: &str = "position_buckets";
+    const DISTANCE: &str = "max_relative_positions";
+    const KINDS: &str = "pos_att_type";
+    let max_distance = above_0(fields, DISTANCE)?.unwrap_or(positions);
+    let position_buckets = above_0(fields, BUCKETS)?;
+    if let Some(buckets) = position_buckets {
+        if buckets < 4 {
+            return Err(fields.invalid(BUCKETS, "at least 4"));
+        }
+        if max_distance <= buckets / 2 + 1 {
+            let expected = format!("less than twice {DISTANCE}, {max_distance}");
+            return Err(fields.invalid(BUCKETS, &expected));
+        }
+    }
+    let kinds: Vec<String> = match fields.value(KINDS) {
+        Some(Value::String(text)) => {
+            text.to_lowercase().split('|').map(|kind| kind.trim().to_owned()).collect()
+        }
+        _ => fields.texts(KINDS)?.into_iter().map(str::to_owned).collect(),
+    };
+    if kinds.is_empty() || kinds.iter().any(|kind| kind != "c2p" && kind != "p2c") {
+        return Err(fields.invalid(KINDS, "\"c2p\", \"p2c\" or both"));
+    }
+    let shares = fields.flag("share_att_key")?.unwrap_or(false);
+    let projection = |kind: &str, module: &'static str| {
+        let of_kind = match shares {
+            true => PositionProjection::OfTokens,
+            false => PositionProjection::Module(module),
+        };
+        kinds.iter().any(|found| found == kind).then_some(of_kind)
+    };
+    let norms = fields.text("norm_rel_ebd")?.unwrap_or("none").to_lowercase();
+    let is_normed = norms.split('|').any(|norm| norm.trim() == "layer_norm");
+    Ok(DisentangledConfig {
+        table: "deberta.encoder.rel_embeddings",
+        norm: is_normed.then_some("deberta.encoder.LayerNorm"),
+        span: position_buckets.unwrap_or(max_distance),
+        position_buckets,
+        max_distance,
+        keys: projection("c2p", "attention.self.pos_key_proj"),
+        queries: projection("p2c", "attention.self.pos_query_proj"),
+    })
+}
+
+/// Reads a size. Numbers below 1 stand for none.
+fn above_0(fields: &Fields, field: &str) -> Result<Option<usize>, ConfigError> {
+    match fields.integer(field)? {
+        Some(1..) => fields.size(field),
+        _ => Ok(None),
+    }
+}
