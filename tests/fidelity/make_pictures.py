@@ -32,6 +32,8 @@ from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
+    ColPaliConfig,
+    ColPaliForRetrieval,
     ColQwen2Config,
     ColQwen2ForRetrieval,
     Qwen2_5_VLForConditionalGeneration,
@@ -231,9 +233,14 @@ def reranker(name, model_name, architecture, words):
 
 
 def late_interaction(name, model_name, seed):
-    """ColQwen2 over a model of `make_vision.py`. Its positions are those of text, also in images."""
+    """ColQwen2 or ColPali over a model of `make_vision.py`. Positions are those of text, also in
+    images. All tokens of ColPali's prompts are the prefix of PaliGemma, as its processor says."""
     inner, pixels = models()[model_name]()
-    model = ColQwen2ForRetrieval(ColQwen2Config(vlm_config=inner, embedding_dim=20))
+    is_pali = model_name == "paligemma"
+    kind, config = (
+        (ColPaliForRetrieval, ColPaliConfig) if is_pali else (ColQwen2ForRetrieval, ColQwen2Config)
+    )
+    model = kind(config(vlm_config=inner, embedding_dim=20))
     randomize(model, seed)
     folder, from_folder = OUT / name, VISION / model_name
     shutil.rmtree(folder, ignore_errors=True)
@@ -256,11 +263,15 @@ def late_interaction(name, model_name, seed):
             [index] = prompt["images"]
             image = Image.fromarray(draw(images[index]["height"], images[index]["width"]))
             inputs = dict(processor(image, return_tensors="pt"))
-            inputs["pixel_values"] = inputs["pixel_values"][None]
+            if not is_pali:
+                inputs["pixel_values"] = inputs["pixel_values"][None]
+        if is_pali:
+            inputs["token_type_ids"] = torch.zeros_like(ids)
         with torch.no_grad():
             rows = model(input_ids=ids, attention_mask=torch.ones_like(ids), **inputs).embeddings[0]
         prompts.append(dict(
-            placed_token_ids=placed(prompt, known["images"], inner.image_token_id),
+            placed_token_ids=prompt["placed_token_ids"] if is_pali
+            else placed(prompt, known["images"], inner.image_token_id),
             token_ids=prompt["token_ids"], images=prompt["images"], rows=rounded(rows),
         ))  # fmt: skip
     golden = dict(task="token_embed", images=images, texts=[], prompts=prompts)
@@ -400,6 +411,7 @@ MAKERS = {
         n, "qwen2_5_vl", Qwen2_5_VLForConditionalGeneration, 8
     ),
     "colqwen2_5": lambda n: late_interaction(n, "qwen2_5_vl", 6),
+    "colpali": lambda n: late_interaction(n, "paligemma", 9),
 }
 
 

@@ -206,6 +206,7 @@ pictures! {
     qwen2_vl_reranker: "qwen2_vl-reranker",
     colqwen2: "colqwen2",
     colqwen2_5: "colqwen2_5",
+    colpali: "colpali",
     jina_ranker: "jina-ranker",
     clip_sentences: "clip-sentences",
     qwen2_5_vl_classes: "qwen2_5_vl-classes",

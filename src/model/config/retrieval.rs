@@ -1,11 +1,13 @@
 //! The config of HF's classes of late interaction over a model of texts and images, `vlm_config`.
 
+use serde_json::Value;
+
 use super::ConfigError;
 use super::file::Fields;
 
-const CLASS: &str = "colqwen2";
-/// The models with the text model of Qwen2-VL.
-const MODELS: [&str; 2] = ["qwen2_vl", "qwen2_5_vl"];
+/// The `model_type` of each class, with those of the models that it has inside.
+const CLASSES: [(&str, &[&str]); 2] =
+    [("colqwen2", &["qwen2_vl", "qwen2_5_vl"]), ("colpali", &["paligemma"])];
 const MODEL: &str = "vlm_config";
 const MODEL_TYPE: &str = "model_type";
 /// The field with the `model_type` of the model of texts and images.
@@ -20,13 +22,13 @@ const WHOLE: [&str; 5] =
 /// # Errors
 /// [`ConfigError`] if `vlm_config` is missing, or is no model with that text model.
 pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
-    if outer.value(MODEL_TYPE).is_none_or(|model_type| model_type != CLASS) {
-        return Ok(None);
-    }
+    let model_type = outer.value(MODEL_TYPE).and_then(Value::as_str);
+    let class = CLASSES.iter().find(|(known, _)| Some(*known) == model_type);
+    let Some((_, models)) = class else { return Ok(None) };
     let model = outer.nested(MODEL)?;
     let model = model.ok_or_else(|| outer.missing(MODEL, "an object with the model's fields"))?;
-    if !model.text(MODEL_TYPE)?.is_some_and(|name| MODELS.contains(&name)) {
-        return Err(model.invalid(MODEL_TYPE, &format!("one of {}", MODELS.join(", "))));
+    if !model.text(MODEL_TYPE)?.is_some_and(|name| models.contains(&name)) {
+        return Err(model.invalid(MODEL_TYPE, &format!("one of {}", models.join(", "))));
     }
     let mut fields = model.without(&WHOLE);
     fields.adopt(INNER_TYPE, &model, MODEL_TYPE);
@@ -36,7 +38,7 @@ pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::super::file::fields;
     use super::*;
@@ -77,5 +79,12 @@ mod tests {
             assert!(why.contains(part), "{why}");
         }
         assert!(model_of(&fields(json!({ "model_type": "bert" }))).unwrap().is_none());
+        let of_pali = |inner: &str| {
+            let outer = json!({ "model_type": "colpali", "vlm_config": { "model_type": inner } });
+            model_of(&fields(outer)).map(Option::unwrap).map_err(|error| error.to_string())
+        };
+        let inner = of_pali("paligemma").unwrap();
+        assert_eq!(inner.text(INNER_TYPE).unwrap(), Some("paligemma"));
+        assert!(of_pali("qwen2_vl").unwrap_err().contains("vlm_config.model_type"));
     }
 }

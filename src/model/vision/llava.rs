@@ -17,7 +17,7 @@ use super::vit::{VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
 use super::{TowerPlan, VisionFamily, VisionPlan, activation, phi3v, stored, token, two_towers};
 use crate::model::ModelError;
-use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
+use crate::model::config::{ConfigError, Fields, INNER_TYPE, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
 use crate::model::two_towers::TwoTowers;
 use crate::model::weight_loader::WeightLoader;
@@ -92,7 +92,8 @@ pub(super) fn read(
         position_axes: 1,
         attention: match family {
             VisionFamily::Gemma3 => ItemAttention::WithinItems,
-            VisionFamily::PaliGemma => ItemAttention::WithinPrompts,
+            // In a class of late interaction, all tokens of any prompt do.
+            VisionFamily::PaliGemma if !outer.has(INNER_TYPE) => ItemAttention::WithinPrompts,
             _ => ItemAttention::None,
         },
         towers,
@@ -447,6 +448,10 @@ pub(super) fn load_vit(
         "model.vision_tower",
         "model.vision_model",
         "vision_model",
+        "vlm.vision_tower.vision_model",
+        "vlm.model.vision_tower.vision_model",
+        "vlm.vision_tower",
+        "vlm.model.vision_tower",
         phi3v::TOWER,
     ];
     let module = stored(loader, &towers, &format!("{}.weight", config.names.patches));
@@ -454,6 +459,8 @@ pub(super) fn load_vit(
         "multi_modal_projector",
         "model.multi_modal_projector",
         "model.connector",
+        "vlm.multi_modal_projector",
+        "vlm.model.multi_modal_projector",
         "mlp1",
         phi3v::MODULE,
     ];
