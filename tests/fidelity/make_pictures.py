@@ -278,6 +278,48 @@ def late_interaction(name, model_name, seed):
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+def of_authors(name, model_name, seed, place, projection, architecture, **fields):
+    """A model of `make_vision.py` with a projection of each token, as the code of authors has it:
+    the last states of transformers, and torch's formulas. `place` begins the names of its modules,
+    and `projection` is the module, with a bias or without one."""
+    inner, pixels = models()[model_name]()
+    whole = randomize(AutoModelForImageTextToText.from_config(inner), seed).float().eval()
+    module, has_bias = projection
+    layer = randomize(torch.nn.Linear(inner.text_config.hidden_size, 20, bias=has_bias), seed + 1)
+    folder, from_folder = OUT / name, VISION / model_name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    state = {place + key: value for key, value in whole.model.state_dict().items()}
+    state |= {f"{module}.{key}": value for key, value in layer.state_dict().items()}
+    state = {key: value.to(torch.bfloat16).contiguous() for key, value in state.items()}
+    save_file(state, folder / "model.safetensors")
+    config = inner.to_dict() | dict(architectures=[architecture], dtype="bfloat16") | fields
+    (folder / "config.json").write_text(json.dumps(config, indent=2, default=str) + "\n")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(from_folder / file, folder / file)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(pixels, indent=2, sort_keys=True) + "\n")
+    processor = AutoImageProcessor.from_pretrained(folder)
+    known = json.loads((from_folder / "golden.json").read_text())
+    images = [dict(height=image["height"], width=image["width"]) for image in known["images"]]
+    prompts = []
+    for prompt in known["prompts"][:2]:
+        ids = torch.tensor([prompt["token_ids"]])
+        drawn = [images[index] for index in prompt["images"]]
+        drawn = [Image.fromarray(draw(image["height"], image["width"])) for image in drawn]
+        inputs = inputs_of(whole, processor, drawn) if drawn else {}
+        inputs["mm_token_type_ids"] = (ids == inner.image_token_id).int()
+        with torch.no_grad():
+            states = whole.model(input_ids=ids, use_cache=False, **inputs).last_hidden_state[0]
+            rows = normalized(layer(states))
+        prompts.append(dict(
+            placed_token_ids=placed(prompt, known["images"], inner.image_token_id),
+            token_ids=prompt["token_ids"], images=prompt["images"], rows=rounded(rows),
+        ))  # fmt: skip
+    golden = dict(task="token_embed", images=images, texts=[], prompts=prompts)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
 # The token behind a pair of jina-reranker-m0, the mean of its logits, and how it writes a pair.
 SCORE_TOKEN, RANKER_MEAN = 100, 2.65
 RANKER_PAIR = "**Document**:\n{document}\n**Query**:\n{query}"
@@ -412,6 +454,19 @@ MAKERS = {
     ),
     "colqwen2_5": lambda n: late_interaction(n, "qwen2_5_vl", 6),
     "colpali": lambda n: late_interaction(n, "paligemma", 9),
+    # The names of TomoroAI's checkpoints, and of OpenSearch-AI's.
+    "colqwen3": lambda n: of_authors(
+        n, "qwen3_vl", 10, "vlm.model.", ("embedding_proj_layer", True), "ColQwen3",
+        model_type="colqwen3", embed_dim=20,
+    ),
+    "colqwen3-ops": lambda n: of_authors(
+        n, "qwen3_vl-one", 12, "", ("custom_text_proj", False), "OpsColQwen3Model",
+        model_type="ops_colqwen3", dims=20,
+    ),
+    "colqwen3_5": lambda n: of_authors(
+        n, "qwen3_5", 14, "", ("custom_text_proj", True), "ColQwen3_5",
+        retrieval_attention_contract="causal", dim=20,
+    ),
 }
 
 

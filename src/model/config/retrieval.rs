@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::ConfigError;
 use super::file::Fields;
+use crate::model::families::COL_QWEN3_5;
 
 /// The `model_type` of each class, with those of the models that it has inside.
 const CLASSES: [(&str, &[&str]); 2] =
@@ -34,6 +35,29 @@ pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
     fields.adopt(INNER_TYPE, &model, MODEL_TYPE);
     WHOLE.iter().for_each(|field| fields.replace(field, outer, field));
     Ok(Some(fields))
+}
+
+/// Checks the field by which checkpoints of ColQwen3.5 say which tokens a token sees. As in vLLM,
+/// they must have it, in the model's fields or in those of its text.
+///
+/// # Errors
+/// [`ConfigError`] if it is missing, or has another value than "causal".
+pub(super) fn require_causal(outer: &Fields, architecture: &str) -> Result<(), ConfigError> {
+    const CONTRACT: &str = "retrieval_attention_contract";
+    if architecture != COL_QWEN3_5 {
+        return Ok(());
+    }
+    let expected = "\"causal\": attention to both sides is not supported";
+    let text = outer.nested("text_config")?;
+    let mut found = false;
+    for fields in [Some(outer), text.as_ref()].into_iter().flatten() {
+        match fields.text(CONTRACT)? {
+            None => {}
+            Some("causal") => found = true,
+            Some(_) => return Err(fields.invalid(CONTRACT, expected)),
+        }
+    }
+    if found { Ok(()) } else { Err(outer.missing(CONTRACT, expected)) }
 }
 
 #[cfg(test)]
@@ -86,5 +110,28 @@ mod tests {
         let inner = of_pali("paligemma").unwrap();
         assert_eq!(inner.text(INNER_TYPE).unwrap(), Some("paligemma"));
         assert!(of_pali("qwen2_vl").unwrap_err().contains("vlm_config.model_type"));
+    }
+
+    #[test]
+    fn attention_of_colqwen3_5_is_declared_causal() {
+        const CONTRACT: &str = "retrieval_attention_contract";
+        let of = |config: Value, architecture: &str| {
+            require_causal(&fields(config), architecture).map_err(|error| error.to_string())
+        };
+        for config in [
+            json!({ CONTRACT: "causal" }),
+            json!({ CONTRACT: "causal", "text_config": { CONTRACT: "causal" } }),
+            json!({ "text_config": { CONTRACT: "causal" } }),
+        ] {
+            assert_eq!(of(config, COL_QWEN3_5), Ok(()));
+        }
+        for config in [
+            json!({}),
+            json!({ CONTRACT: "bidirectional" }),
+            json!({ CONTRACT: "causal", "text_config": { CONTRACT: "bidirectional" } }),
+        ] {
+            assert_eq!(of(config.clone(), "ColQwen3"), Ok(()));
+            assert!(of(config, COL_QWEN3_5).unwrap_err().contains(CONTRACT));
+        }
     }
 }

@@ -1,25 +1,44 @@
 //! Models of late interaction over a model of texts and images: a projection of each of its tokens
-//! (<https://arxiv.org/abs/2407.01449>). HF `ColQwen2ForRetrieval` and `ColPaliForRetrieval`.
+//! (<https://arxiv.org/abs/2407.01449>). HF `ColQwen2ForRetrieval` and `ColPaliForRetrieval`, and
+//! vLLM's `ColQwen3`, `OpsColQwen3Model` and `ColQwen3_5`.
 //!
 //! [`retrieval`](crate::model::config) reads their config.
 
-use super::wrappers::{QWEN2_VL_SIZES, QWEN2_VL_TEXT, sizes};
+use super::wrappers::{
+    PARTIAL_AXES_IN_TURNS, QWEN2_VL_SIZES, QWEN2_VL_TEXT, QWEN3_5_SIZES, QWEN3_VL_SIZES,
+    QWEN3_VL_TEXT, sizes,
+};
 use super::{
     ConfigError, Family, Fields, ModelConfig, TextModel, TextPlace, VisionFamily, Wrapper, gemma,
-    paligemma,
+    paligemma, qwen3_5,
 };
 use crate::model::encoder_class::EncoderHead;
 
 const COL_QWEN2: &str = "ColQwen2ForRetrieval";
 const COL_PALI: &str = "ColPaliForRetrieval";
+const COL_QWEN3: &str = "ColQwen3";
+const OPS_COL_QWEN3: &str = "OpsColQwen3Model";
+/// Its checkpoints say which tokens a token sees.
+pub(in crate::model) const COL_QWEN3_5: &str = "ColQwen3_5";
 
 /// The projection of HF's classes.
 const HEAD: EncoderHead =
-    EncoderHead::TokenVectors { module: "embedding_proj_layer", has_bias: true };
+    EncoderHead::TokenVectors { module: "embedding_proj_layer", other: None, has_bias: Some(true) };
+/// That of the code of authors, of which some have the names of ColPali's.
+const OF_AUTHORS: EncoderHead = EncoderHead::TokenVectors {
+    module: "custom_text_proj",
+    other: Some("embedding_proj_layer"),
+    has_bias: None,
+};
 
 /// The classes, each with its head.
-pub(in crate::model) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] =
-    &[(COL_QWEN2_CLASS, HEAD), (COL_PALI_CLASS, HEAD)];
+pub(in crate::model) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] = &[
+    (COL_QWEN2_CLASS, HEAD),
+    (COL_PALI_CLASS, HEAD),
+    (COL_QWEN3_CLASS, OF_AUTHORS),
+    (OPS_COL_QWEN3_CLASS, OF_AUTHORS),
+    (COL_QWEN3_5_CLASS, OF_AUTHORS),
+];
 
 const COL_QWEN2_CLASS: Wrapper = Wrapper {
     architecture: COL_QWEN2,
@@ -88,3 +107,67 @@ fn of_pali(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError>
     config.attentions().for_each(|attention| attention.is_causal = false);
     Ok(())
 }
+
+/// The names of TomoroAI's checkpoints, of ColPali's authors, and of OpenSearch-AI's.
+const QWEN3_PLACES: &[TextPlace] = &[
+    TextPlace { base: "vlm.model.language_model", lm_head: "vlm.lm_head" },
+    TextPlace { base: "model.language_model", lm_head: "lm_head" },
+    TextPlace { base: "language_model", lm_head: "lm_head" },
+    TextPlace { base: "language_model.model", lm_head: "language_model.lm_head" },
+];
+
+/// The modules beside the text model. `mtp` predicts several tokens a step.
+const BESIDE_QWEN3: &[&str] = &[
+    "visual",
+    "model.visual",
+    "vlm.model.visual",
+    "custom_text_proj",
+    "embedding_proj_layer",
+    "mtp",
+    "model.mtp",
+];
+
+const COL_QWEN3_CLASS: Wrapper = Wrapper {
+    architecture: COL_QWEN3,
+    model_type: "colqwen3",
+    models: "tomoro-colqwen3-embed, SauerkrautLM-ColQwen3",
+    texts: &[TextModel {
+        family: Family { architecture: COL_QWEN3, ..QWEN3_VL_TEXT },
+        sizes: QWEN3_VL_SIZES,
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: QWEN3_PLACES,
+    unread: BESIDE_QWEN3,
+    vision: &[VisionFamily::Qwen3Vl],
+    audio: None,
+};
+
+const OPS_COL_QWEN3_CLASS: Wrapper = Wrapper {
+    architecture: OPS_COL_QWEN3,
+    model_type: "ops_colqwen3",
+    models: "Ops-Colqwen3",
+    texts: &[TextModel {
+        family: Family { architecture: OPS_COL_QWEN3, ..QWEN3_VL_TEXT },
+        sizes: QWEN3_VL_SIZES,
+        experts: &[],
+    }],
+    ..COL_QWEN3_CLASS
+};
+
+const COL_QWEN3_5_CLASS: Wrapper = Wrapper {
+    architecture: COL_QWEN3_5,
+    model_type: "qwen3_5",
+    models: "ColQwen3.5",
+    texts: &[TextModel {
+        family: Family {
+            architecture: COL_QWEN3_5,
+            rope: PARTIAL_AXES_IN_TURNS,
+            ..qwen3_5::FAMILY
+        },
+        sizes: QWEN3_5_SIZES,
+        experts: &[],
+    }],
+    vision: &[VisionFamily::Qwen3_5],
+    ..COL_QWEN3_CLASS
+};
