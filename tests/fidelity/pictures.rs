@@ -207,6 +207,7 @@ pictures! {
     colqwen2: "colqwen2",
     colqwen2_5: "colqwen2_5",
     colpali: "colpali",
+    colmodernvbert: "colmodernvbert",
     colqwen3: "colqwen3",
     colqwen3_ops: "colqwen3-ops",
     colqwen3_5: "colqwen3_5",

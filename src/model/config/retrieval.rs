@@ -7,8 +7,13 @@ use super::file::Fields;
 use crate::model::families::COL_QWEN3_5;
 
 /// The `model_type` of each class, with those of the models that it has inside.
-const CLASSES: [(&str, &[&str]); 2] =
-    [("colqwen2", &["qwen2_vl", "qwen2_5_vl"]), ("colpali", &["paligemma"])];
+const CLASSES: [(&str, &[&str]); 3] = [
+    ("colqwen2", &["qwen2_vl", "qwen2_5_vl"]),
+    ("colpali", &["paligemma"]),
+    ("colmodernvbert", &[MODERN]),
+];
+/// The `model_type` of ModernVBERT. A config of its authors has its fields without `vlm_config`.
+const MODERN: &str = "modernvbert";
 const MODEL: &str = "vlm_config";
 const MODEL_TYPE: &str = "model_type";
 /// The field with the `model_type` of the model of texts and images.
@@ -24,6 +29,11 @@ const WHOLE: [&str; 5] =
 /// [`ConfigError`] if `vlm_config` is missing, or is no model with that text model.
 pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
     let model_type = outer.value(MODEL_TYPE).and_then(Value::as_str);
+    if model_type == Some(MODERN) {
+        let mut fields = outer.clone();
+        fields.adopt(INNER_TYPE, outer, MODEL_TYPE);
+        return as_idefics3(fields).map(Some);
+    }
     let class = CLASSES.iter().find(|(known, _)| Some(*known) == model_type);
     let Some((_, models)) = class else { return Ok(None) };
     let model = outer.nested(MODEL)?;
@@ -34,7 +44,18 @@ pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
     let mut fields = model.without(&WHOLE);
     fields.adopt(INNER_TYPE, &model, MODEL_TYPE);
     WHOLE.iter().for_each(|field| fields.replace(field, outer, field));
-    Ok(Some(fields))
+    match model.text(MODEL_TYPE)? {
+        Some(MODERN) => as_idefics3(fields).map(Some),
+        _ => Ok(Some(fields)),
+    }
+}
+
+/// Returns the fields of ModernVBERT with the names of Idefics 3, whose images it has.
+fn as_idefics3(mut fields: Fields) -> Result<Fields, ConfigError> {
+    let factor = fields.size("pixel_shuffle_factor")?.unwrap_or(4);
+    fields.set("scale_factor", factor.into());
+    fields.set_default("image_token_id", Some(&50_407.into()));
+    Ok(fields)
 }
 
 /// Checks the field by which checkpoints of ColQwen3.5 say which tokens a token sees. As in vLLM,
@@ -110,6 +131,18 @@ mod tests {
         let inner = of_pali("paligemma").unwrap();
         assert_eq!(inner.text(INNER_TYPE).unwrap(), Some("paligemma"));
         assert!(of_pali("qwen2_vl").unwrap_err().contains("vlm_config.model_type"));
+    }
+
+    #[test]
+    fn modernvbert_has_the_names_of_idefics3() {
+        let model = json!({ "model_type": "modernvbert", "pixel_shuffle_factor": 2 });
+        let whole = json!({ "model_type": "colmodernvbert", "vlm_config": model.clone() });
+        for config in [model, whole] {
+            let read = model_of(&fields(config)).unwrap().unwrap();
+            assert_eq!(read.size("scale_factor").unwrap(), Some(2));
+            assert_eq!(read.size("image_token_id").unwrap(), Some(50_407));
+            assert_eq!(read.text(INNER_TYPE).unwrap(), Some(MODERN));
+        }
     }
 
     #[test]

@@ -80,8 +80,11 @@ pub(super) fn text_of(
 }
 
 /// Other values of `model_type` beside an entry of `architectures`.
-const OTHER_MODEL_TYPES: [(&str, &str); 2] =
-    [("LightOnOCRForConditionalGeneration", "lighton_ocr"), ("ColQwen3", "qwen3_vl")];
+const OTHER_MODEL_TYPES: [(&str, &str); 3] = [
+    ("LightOnOCRForConditionalGeneration", "lighton_ocr"),
+    ("ColQwen3", "qwen3_vl"),
+    ("ColModernVBertForRetrieval", "modernvbert"),
+];
 
 fn check_model_type(outer: &Fields, wrapper: &Wrapper) -> Result<(), ConfigError> {
     let is_other =

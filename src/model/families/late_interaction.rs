@@ -1,9 +1,10 @@
 //! Models of late interaction over a model of texts and images: a projection of each of its tokens
-//! (<https://arxiv.org/abs/2407.01449>). HF `ColQwen2ForRetrieval` and `ColPaliForRetrieval`, and
-//! vLLM's `ColQwen3`, `OpsColQwen3Model` and `ColQwen3_5`.
+//! (<https://arxiv.org/abs/2407.01449>). HF `ColQwen2ForRetrieval`, `ColPaliForRetrieval` and
+//! `ColModernVBertForRetrieval`, and vLLM's `ColQwen3`, `OpsColQwen3Model` and `ColQwen3_5`.
 //!
 //! [`retrieval`](crate::model::config) reads their config.
 
+use super::encoders::MODERNBERT;
 use super::wrappers::{
     PARTIAL_AXES_IN_TURNS, QWEN2_VL_SIZES, QWEN2_VL_TEXT, QWEN3_5_SIZES, QWEN3_VL_SIZES,
     QWEN3_VL_TEXT, sizes,
@@ -16,6 +17,7 @@ use crate::model::encoder_class::EncoderHead;
 
 const COL_QWEN2: &str = "ColQwen2ForRetrieval";
 const COL_PALI: &str = "ColPaliForRetrieval";
+const COL_MODERN: &str = "ColModernVBertForRetrieval";
 const COL_QWEN3: &str = "ColQwen3";
 const OPS_COL_QWEN3: &str = "OpsColQwen3Model";
 /// Its checkpoints say which tokens a token sees.
@@ -24,6 +26,12 @@ pub(in crate::model) const COL_QWEN3_5: &str = "ColQwen3_5";
 /// The projection of HF's classes.
 const HEAD: EncoderHead =
     EncoderHead::TokenVectors { module: "embedding_proj_layer", other: None, has_bias: Some(true) };
+/// The same, with its name in the checkpoint of ModernVBERT's authors.
+const MODERN_HEAD: EncoderHead = EncoderHead::TokenVectors {
+    module: "embedding_proj_layer",
+    other: Some("model.custom_text_proj"),
+    has_bias: Some(true),
+};
 /// That of the code of authors, of which some have the names of ColPali's.
 const OF_AUTHORS: EncoderHead = EncoderHead::TokenVectors {
     module: "custom_text_proj",
@@ -35,6 +43,7 @@ const OF_AUTHORS: EncoderHead = EncoderHead::TokenVectors {
 pub(in crate::model) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] = &[
     (COL_QWEN2_CLASS, HEAD),
     (COL_PALI_CLASS, HEAD),
+    (COL_MODERN_CLASS, MODERN_HEAD),
     (COL_QWEN3_CLASS, OF_AUTHORS),
     (OPS_COL_QWEN3_CLASS, OF_AUTHORS),
     (COL_QWEN3_5_CLASS, OF_AUTHORS),
@@ -105,6 +114,40 @@ const COL_PALI_CLASS: Wrapper = Wrapper {
 fn of_pali(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     paligemma::of_gemma(fields, config)?;
     config.attentions().for_each(|attention| attention.is_causal = false);
+    Ok(())
+}
+
+/// ModernBERT with the images of Idefics 3 (<https://arxiv.org/abs/2510.01149>).
+const COL_MODERN_CLASS: Wrapper = Wrapper {
+    architecture: COL_MODERN,
+    model_type: "colmodernvbert",
+    models: "ColModernVBERT",
+    texts: &[TextModel {
+        family: Family { architecture: COL_MODERN, adjust: of_modern, ..MODERNBERT },
+        sizes: sizes([50_368, 768, 1_152, 22, 12]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[
+        TextPlace { base: "vlm.text_model", lm_head: "vlm.lm_head" },
+        TextPlace { base: "model.text_model", lm_head: "lm_head" },
+    ],
+    unread: &[
+        "vlm.vision_model",
+        "vlm.connector",
+        "model.vision_model",
+        "model.connector",
+        "model.custom_text_proj",
+        "embedding_proj_layer",
+    ],
+    vision: &[VisionFamily::Idefics3],
+    audio: None,
+};
+
+/// The norm behind the embeddings also applies to those of images.
+fn of_modern(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    (MODERNBERT.adjust)(fields, config)?;
+    config.embedding.is_summed_before_norm = true;
     Ok(())
 }
 

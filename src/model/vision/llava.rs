@@ -316,7 +316,10 @@ fn projector(
     };
     Ok(match family {
         VisionFamily::Idefics3 => ProjectorConfig {
-            layers: &["modality_projection.proj"],
+            layers: match outer.has(INNER_TYPE) {
+                true => &["modality_projection"],
+                false => &["modality_projection.proj"],
+            },
             has_bias: false,
             merge: outer.size("scale_factor")?.unwrap_or(2),
             ..plain
@@ -448,6 +451,9 @@ pub(super) fn load_vit(
         "model.vision_tower",
         "model.vision_model",
         "vision_model",
+        "model.vision_model.vision_model",
+        "vlm.vision_model.vision_model",
+        "vlm.vision_model",
         "vlm.vision_tower.vision_model",
         "vlm.model.vision_tower.vision_model",
         "vlm.vision_tower",
@@ -459,6 +465,7 @@ pub(super) fn load_vit(
         "multi_modal_projector",
         "model.multi_modal_projector",
         "model.connector",
+        "vlm.connector",
         "vlm.multi_modal_projector",
         "vlm.model.multi_modal_projector",
         "mlp1",

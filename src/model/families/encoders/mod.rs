@@ -37,6 +37,9 @@ use crate::model::encoder_class::{
     PoolingField, dense,
 };
 
+/// ModernBERT, which multimodal classes have as their text model.
+pub(super) const MODERNBERT: Family = modernbert::FAMILY;
+
 /// The classes of all encoders.
 pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
     let all = [
