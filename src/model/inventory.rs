@@ -383,9 +383,12 @@ fn add_attention(
     }
     let of_positions = attention.disentangled.map(|terms| [terms.keys, terms.queries]);
     for projection in of_positions.into_iter().flatten().flatten() {
-        if let PositionProjection::Module(name) = projection {
-            tensors.part(&Part::new(module(name), attention.q_size()), hidden, true);
+        if let PositionProjection::Module { name, has_bias } = projection {
+            tensors.part(&Part::new(module(name), attention.q_size()), hidden, has_bias);
         }
+    }
+    for name in attention.disentangled.and_then(|terms| terms.biases).into_iter().flatten() {
+        tensors.0.push((module(name), vec![attention.q_size()]));
     }
     let o = Part::new(module(names.attention.o_proj), hidden).transposed(names.is_transposed);
     tensors.part(&o, attention.q_size(), attention.o_bias);

@@ -287,6 +287,7 @@ encoders! {
     deberta_score: "deberta-score",
     deberta_class: "deberta-class",
     deberta_tokens: "deberta-tokens",
+    deberta_first: "deberta-first",
     modernbert_mean: "modernbert-mean",
     modernbert_class: "modernbert-class",
     modernbert_tokens: "modernbert-tokens",

@@ -809,6 +809,22 @@ def makers(maker):
             hf.DebertaV2Config(**dict(DEBERTA, share_att_key=False, pos_att_type=["p2c"])),
             93,
         ),
+        "deberta-first": lambda n: classes(
+            n,
+            "words",
+            hf.DebertaForSequenceClassification,
+            hf.DebertaConfig(
+                **TINY,
+                type_vocab_size=0,
+                pad_token_id=0,
+                relative_attention=True,
+                max_relative_positions=24,
+                pos_att_type="c2p|p2c",
+                position_biased_input=False,
+            ),
+            96,
+            1,
+        ),
         "modernbert-mean": lambda n: vectors(n, "modern", hf.ModernBertConfig(**MODERN), 17, "mean"),
         "modernbert-class": lambda n: classes(
             n,

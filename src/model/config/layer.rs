@@ -162,6 +162,8 @@ pub(crate) struct DisentangledConfig {
     pub(crate) position_buckets: Option<usize>,
     /// The distance that has the last row, if distances share rows.
     pub(crate) max_distance: usize,
+    /// The tensors of the layer with the biases of queries and of values, if keys have none.
+    pub(crate) biases: Option<[&'static str; 2]>,
     /// The projection to the keys of positions, if queries are multiplied with some.
     pub(crate) keys: Option<PositionProjection>,
     /// The projection to the queries of positions, if keys are multiplied with some.
@@ -173,8 +175,13 @@ pub(crate) struct DisentangledConfig {
 pub(crate) enum PositionProjection {
     /// That of tokens.
     OfTokens,
-    /// This module of the layer, with a bias.
-    Module(&'static str),
+    /// A module of the layer.
+    Module {
+        /// Its name.
+        name: &'static str,
+        /// Whether it has a bias.
+        has_bias: bool,
+    },
 }
 
 /// Queries at position `p` are multiplied by `1 + scale · ln(1 + ⌊(p + addend) / floor⌋)`: HF

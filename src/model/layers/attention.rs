@@ -266,6 +266,7 @@ impl Attention {
         let (heads, across) =
             (heads(loader, place, attention)?, norms_across(loader, place, attention)?);
         let qkv_proj = Linear::load(loader, &qkv, inputs, attention.qkv_bias)?;
+        let qkv_proj = disentangled::with_biases(loader, place, attention, qkv_proj)?;
         let disentangled = disentangled::load(loader, place, attention, &qkv_proj)?;
         Ok(Self {
             heads,

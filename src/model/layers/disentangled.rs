@@ -26,9 +26,10 @@ pub(super) fn load(
             PositionProjection::OfTokens => {
                 qkv.forward(rows.clone(), Adapters::none()).narrow(1, part * width, width)
             }
-            PositionProjection::Module(name) => {
+            PositionProjection::Module { name, has_bias } => {
                 let parts = [Part::new(place.module(name), width)];
-                let linear = Linear::of_media(loader, &parts, place.config.hidden_size, true)?;
+                let hidden = place.config.hidden_size;
+                let linear = Linear::of_media(loader, &parts, hidden, has_bias)?;
                 linear.forward(rows.clone(), Adapters::none())
             }
         };
@@ -48,6 +49,25 @@ pub(super) fn load(
     let bucket = |distance: i64| bucket(config, distance);
     let attention = DisentangledAttention::new(shape, bucket, loader.device());
     attention.map(Some).map_err(refused(config.table))
+}
+
+/// Adds the biases of queries and of values to the projection `qkv`, if keys alone have none.
+pub(super) fn with_biases(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    attention: &AttentionConfig,
+    qkv: Linear,
+) -> Result<Linear, ModelError> {
+    let names = attention.disentangled.and_then(|terms| terms.biases);
+    let Some([of_queries, of_values]) = names.map(|names| names.map(|name| place.module(name)))
+    else {
+        return Ok(qkv);
+    };
+    let width = attention.q_size();
+    let mut biases = loader.values(&of_queries, &[width])?;
+    biases.resize(2 * width, 0.0);
+    biases.extend(loader.values(&of_values, &[width])?);
+    Ok(qkv.with_biases(loader.on_device(&of_queries, biases)?))
 }
 
 /// Returns the rows of the table of positions, `[2 * span, hidden_size]`. All layers share it, so
@@ -102,6 +122,7 @@ mod tests {
         span: 256,
         position_buckets: Some(256),
         max_distance: 512,
+        biases: None,
         keys: None,
         queries: None,
     };

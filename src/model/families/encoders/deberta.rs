@@ -1,7 +1,8 @@
-//! DeBERTa v2 and v3: HF `DebertaV2Model` (<https://arxiv.org/abs/2006.03654>,
-//! <https://arxiv.org/abs/2111.09543>).
+//! DeBERTa: HF `DebertaModel`, and for v2 and v3 `DebertaV2Model`
+//! (<https://arxiv.org/abs/2006.03654>, <https://arxiv.org/abs/2111.09543>).
 //!
-//! BERT with terms of scores by contents and positions in the place of learned positions.
+//! BERT with terms of scores by contents and positions in the place of learned positions. In the
+//! first version, each distance has a row of its own, and keys have no bias.
 
 use serde_json::Value;
 
@@ -11,6 +12,11 @@ use super::{
     PositionProjection, QkvNames, WeightNames, attend_to_both_sides, bert, norm_after_sums,
     require_flag, sum_embeddings,
 };
+
+/// The table of positions.
+const TABLE: &str = "deberta.encoder.rel_embeddings";
+/// The field of the distance from which on all have the same row.
+const DISTANCE: &str = "max_relative_positions";
 
 pub(super) const FAMILY: Family = Family {
     architecture: "DebertaV2Model",
@@ -38,6 +44,25 @@ pub(super) const FAMILY: Family = Family {
     ..bert::FAMILY
 };
 
+/// The first version.
+pub(super) const FIRST: Family = Family {
+    architecture: "DebertaModel",
+    model_type: "deberta",
+    models: "DeBERTa",
+    aliases: bert::FAMILY.aliases,
+    defaults: Defaults { intermediate_size: Some(3_072), ..FAMILY.defaults },
+    qkv_bias: Bias::Never,
+    names: WeightNames {
+        attention: AttentionNames {
+            qkv: QkvNames::Grouped("attention.self.in_proj"),
+            ..FAMILY.names.attention
+        },
+        ..FAMILY.names
+    },
+    adjust: adjust_first,
+    ..FAMILY
+};
+
 /// HF `ContextPooler`.
 const POOLER: &[HeadModule] = &[HeadModule::Dense {
     module: "pooler.dense",
@@ -57,9 +82,53 @@ pub(super) const CLASSES: &[EncoderClass] = &[
         family: &FAMILY,
         head: EncoderHead::Tokens(ClassHead::plain("classifier")),
     },
+    EncoderClass { architecture: "DebertaModel", family: &FIRST, head: EncoderHead::Vectors },
+    EncoderClass {
+        architecture: "DebertaForSequenceClassification",
+        family: &FIRST,
+        head: EncoderHead::Sequence(ClassHead::plain("classifier").behind(POOLER)),
+    },
+    EncoderClass {
+        architecture: "DebertaForTokenClassification",
+        family: &FIRST,
+        head: EncoderHead::Tokens(ClassHead::plain("classifier")),
+    },
 ];
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    // HF `ConvLayer`, which DeBERTa v2 xlarge and xxlarge have.
+    if fields.count("conv_kernel_size")?.is_some_and(|size| size > 0) {
+        return Err(fields.invalid("conv_kernel_size", "0: convolutions are not supported"));
+    }
+    let terms = terms(fields, config.max_position_embeddings)?;
+    adjust_with(fields, config, terms)
+}
+
+fn adjust_first(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    // Matrices between the scores of heads, and between their weights.
+    require_flag(fields, "talking_head", false)?;
+    let span = above_0(fields, DISTANCE)?.unwrap_or(config.max_position_embeddings);
+    let [keys, queries] = kinds(fields)?;
+    let module = |name: &'static str, has_bias: bool| PositionProjection::Module { name, has_bias };
+    let terms = DisentangledConfig {
+        table: TABLE,
+        norm: None,
+        span,
+        position_buckets: None,
+        max_distance: span,
+        biases: Some(["attention.self.q_bias", "attention.self.v_bias"]),
+        keys: keys.then(|| module("attention.self.pos_proj", false)),
+        queries: queries.then(|| module("attention.self.pos_q_proj", true)),
+    };
+    adjust_with(fields, config, terms)
+}
+
+/// Adjusts what both versions have.
+fn adjust_with(
+    fields: &Fields,
+    config: &mut ModelConfig,
+    terms: DisentangledConfig,
+) -> Result<(), ConfigError> {
     // By default, the class has no relative positions. All published models have them.
     if fields.flag("relative_attention")? != Some(true) {
         return Err(fields.invalid("relative_attention", "true"));
@@ -69,10 +138,6 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
             return Err(fields.invalid(field, "hidden_size"));
         }
     }
-    // HF `ConvLayer`, which DeBERTa v2 xlarge and xxlarge have.
-    if fields.count("conv_kernel_size")?.is_some_and(|size| size > 0) {
-        return Err(fields.invalid("conv_kernel_size", "0: convolutions are not supported"));
-    }
     require_flag(fields, "is_decoder", false)?;
     if fields.flag_or("position_biased_input", true)? {
         config.embedding.learned_positions = Some(0);
@@ -81,7 +146,6 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     sum_embeddings(fields, config, Some(types))?;
     norm_after_sums(config);
     attend_to_both_sides(config);
-    let terms = terms(fields, config.max_position_embeddings)?;
     let num_terms = 1 + usize::from(terms.keys.is_some()) + usize::from(terms.queries.is_some());
     for attention in config.attentions() {
         attention.disentangled = Some(terms);
@@ -91,11 +155,9 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     Ok(())
 }
 
-/// Reads the terms of scores.
+/// Reads the terms of scores of the later versions.
 fn terms(fields: &Fields, positions: usize) -> Result<DisentangledConfig, ConfigError> {
     const BUCKETS: &str = "position_buckets";
-    const DISTANCE: &str = "max_relative_positions";
-    const KINDS: &str = "pos_att_type";
     let max_distance = above_0(fields, DISTANCE)?.unwrap_or(positions);
     let position_buckets = above_0(fields, BUCKETS)?;
     if let Some(buckets) = position_buckets {
@@ -107,6 +169,29 @@ fn terms(fields: &Fields, positions: usize) -> Result<DisentangledConfig, Config
             return Err(fields.invalid(BUCKETS, &expected));
         }
     }
+    let shares = fields.flag("share_att_key")?.unwrap_or(false);
+    let projection = |name: &'static str| match shares {
+        true => PositionProjection::OfTokens,
+        false => PositionProjection::Module { name, has_bias: true },
+    };
+    let [keys, queries] = kinds(fields)?;
+    let norms = fields.text("norm_rel_ebd")?.unwrap_or("none").to_lowercase();
+    let is_normed = norms.split('|').any(|norm| norm.trim() == "layer_norm");
+    Ok(DisentangledConfig {
+        table: TABLE,
+        norm: is_normed.then_some("deberta.encoder.LayerNorm"),
+        span: position_buckets.unwrap_or(max_distance),
+        position_buckets,
+        max_distance,
+        biases: None,
+        keys: keys.then(|| projection("attention.self.pos_key_proj")),
+        queries: queries.then(|| projection("attention.self.pos_query_proj")),
+    })
+}
+
+/// Reads whether scores have terms of the keys of positions, and of their queries.
+fn kinds(fields: &Fields) -> Result<[bool; 2], ConfigError> {
+    const KINDS: &str = "pos_att_type";
     let kinds: Vec<String> = match fields.value(KINDS) {
         Some(Value::String(text)) => {
             text.to_lowercase().split('|').map(|kind| kind.trim().to_owned()).collect()
@@ -116,25 +201,7 @@ fn terms(fields: &Fields, positions: usize) -> Result<DisentangledConfig, Config
     if kinds.is_empty() || kinds.iter().any(|kind| kind != "c2p" && kind != "p2c") {
         return Err(fields.invalid(KINDS, "\"c2p\", \"p2c\" or both"));
     }
-    let shares = fields.flag("share_att_key")?.unwrap_or(false);
-    let projection = |kind: &str, module: &'static str| {
-        let of_kind = match shares {
-            true => PositionProjection::OfTokens,
-            false => PositionProjection::Module(module),
-        };
-        kinds.iter().any(|found| found == kind).then_some(of_kind)
-    };
-    let norms = fields.text("norm_rel_ebd")?.unwrap_or("none").to_lowercase();
-    let is_normed = norms.split('|').any(|norm| norm.trim() == "layer_norm");
-    Ok(DisentangledConfig {
-        table: "deberta.encoder.rel_embeddings",
-        norm: is_normed.then_some("deberta.encoder.LayerNorm"),
-        span: position_buckets.unwrap_or(max_distance),
-        position_buckets,
-        max_distance,
-        keys: projection("c2p", "attention.self.pos_key_proj"),
-        queries: projection("p2c", "attention.self.pos_query_proj"),
-    })
+    Ok(["c2p", "p2c"].map(|kind| kinds.iter().any(|found| found == kind)))
 }
 
 /// Reads a size. Numbers below 1 stand for none.
