@@ -100,9 +100,9 @@ fn bucket(config: DisentangledConfig, distance: i64) -> usize {
             if of_side <= exact {
                 distance
             } else {
-                // HF computes in float32.
-                let share = (of_side as f32 / exact as f32).ln()
-                    / ((max_distance as f64 - 1.0) / exact as f64).ln() as f32;
+                // HF computes both logarithms in float32.
+                let ratio = |distance: usize| (distance as f32 / exact as f32).ln();
+                let share = ratio(of_side) / ratio(max_distance - 1);
                 let large = (share * (exact as f32 - 1.0)).ceil() as i64 + exact as i64;
                 large * distance.signum()
             }

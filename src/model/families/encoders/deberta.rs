@@ -139,6 +139,9 @@ fn adjust_with(
         }
     }
     require_flag(fields, "is_decoder", false)?;
+    if config.attentions().any(|attention| attention.num_kv_heads != attention.num_heads) {
+        return Err(fields.invalid("num_key_value_heads", "num_attention_heads"));
+    }
     if fields.flag_or("position_biased_input", true)? {
         config.embedding.learned_positions = Some(0);
     }
