@@ -69,6 +69,8 @@ pub(crate) fn route(model: &Path) -> Option<Route> {
     if model_files::exists(&model.join(FILE)) {
         return None;
     }
+    // A dot has neither a name nor a folder around it.
+    let model = std::path::absolute(model).ok()?;
     let (folder, name) = (model.parent()?, model.file_name()?.to_str()?);
     let (router, whole) = (json_in(folder, ROUTER_FILE)?, json_in(folder, FILE)?);
     let (first, behind) = whole.as_array()?.split_first()?;
