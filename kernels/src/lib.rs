@@ -25,6 +25,7 @@ mod cross_attention;
 #[cfg(feature = "gpu")]
 mod cube;
 mod device;
+mod disentangled_attention;
 mod dtype;
 mod elementwise;
 mod embedding;
@@ -68,6 +69,9 @@ pub use causal_conv::{CausalConv, causal_conv};
 pub use ceilings::Ceilings;
 pub use cross_attention::cross_attention;
 pub use device::{ComputeDevice, DeviceKind, DeviceMemory, device_memory, devices, trim_memory};
+pub use disentangled_attention::{
+    DisentangledAttention, DisentangledShape, disentangled_attention,
+};
 pub use dtype::{WeightDtype, WeightView};
 pub use elementwise::{add, add_scaled, clamp, gate_rows, scale, scale_rows, soft_cap};
 pub use embedding::{EmbeddingTable, embedding, tied_embedding};

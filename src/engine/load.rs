@@ -127,7 +127,9 @@ impl<'a> Start<'a> {
             Ok((codec.join().unwrap_or_else(|panic| resume_unwind(panic)), model))
         })
         .map_err(StartError::Threads)?;
-        Ok((codec?, model?))
+        // The fault of a model tells more than the tokenizer that its folder lacks.
+        let model = model?;
+        Ok((codec?, model))
     }
 
     /// Loads the draft model or the head, if the settings name one and the model can have guesses.

@@ -60,7 +60,7 @@ use playhouse_actors::{
         Status, Submission, System, SystemConfig, TextJobs,
     },
 };
-pub use pooling::{Classification, PoolError, PooledPrompt, RankedDocument};
+pub use pooling::{Classification, MediaText, PoolError, PooledPrompt, RankedDocument};
 pub(crate) use pooling::{PairSide, ranked};
 #[cfg(unix)]
 pub use process::ProcessStrike;

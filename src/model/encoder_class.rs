@@ -32,8 +32,11 @@ pub(crate) enum EncoderHead {
     TokenVectors {
         /// Its module.
         module: &'static str,
-        /// Whether it has a bias. Classes with one divide each vector by its length themselves.
-        has_bias: bool,
+        /// Its module in other checkpoints.
+        other: Option<&'static str>,
+        /// Whether it has a bias. `None`: the checkpoint decides. Classes that may have one divide
+        /// each vector by its length themselves.
+        has_bias: Option<bool>,
     },
     /// A projection of each hidden state without a bias: a matrix whose rows decide the width.
     /// Texts and tokens have vectors.

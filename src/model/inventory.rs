@@ -11,9 +11,9 @@ use std::iter;
 
 use super::ModelError;
 use super::config::{
-    ActivationName, AttentionConfig, EmbeddingConfig, EmbeddingProjections, FeedForward,
-    LatentConfig, Mixer, MlpConfig, ModelConfig, MoeConfig, ParallelConfig, SumProjection,
-    TokenTypes,
+    ActivationName, AttentionConfig, DisentangledConfig, EmbeddingConfig, EmbeddingProjections,
+    FeedForward, LatentConfig, Mixer, MlpConfig, ModelConfig, MoeConfig, ParallelConfig,
+    PositionProjection, SumProjection, TokenTypes,
 };
 use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
 use super::layers::{
@@ -278,6 +278,11 @@ fn outside(config: &ModelConfig) -> Shapes {
     if let Some((biases, num_heads)) = biases {
         tensors.weight(biases.module, &[biases.num_buckets, num_heads]);
     }
+    let terms = config.layers.iter().find_map(|layer| layer.mixer.attention()?.disentangled);
+    if let Some(DisentangledConfig { table, norm, span, .. }) = terms {
+        tensors.weight(table, &[2 * span, hidden]);
+        norm.iter().for_each(|norm| tensors.norm(norm, config));
+    }
     if has_norm {
         tensors.norm_of(&names.stored(names.embed_norm), config, summed);
     }
@@ -375,6 +380,15 @@ fn add_attention(
     }
     if let QkvNames::Gated { gate, .. } = names.attention.qkv {
         tensors.part(&Part::new(module(gate), attention.q_size()), hidden, false);
+    }
+    let of_positions = attention.disentangled.map(|terms| [terms.keys, terms.queries]);
+    for projection in of_positions.into_iter().flatten().flatten() {
+        if let PositionProjection::Module { name, has_bias } = projection {
+            tensors.part(&Part::new(module(name), attention.q_size()), hidden, has_bias);
+        }
+    }
+    for name in attention.disentangled.and_then(|terms| terms.biases).into_iter().flatten() {
+        tensors.0.push((module(name), vec![attention.q_size()]));
     }
     let o = Part::new(module(names.attention.o_proj), hidden).transposed(names.is_transposed);
     tensors.part(&o, attention.q_size(), attention.o_bias);

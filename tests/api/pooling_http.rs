@@ -413,6 +413,46 @@ async fn pictures_are_compared_with_texts() {
     served.stop().await;
 }
 
+/// Settings of the processor are those of chats: a trusted client may give some.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compared_pictures_take_settings_of_their_processor() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = EngineConfig {
+        dtype: playhouse::config::Dtype::Float32,
+        kv_cache_memory_bytes: Some(64 << 20),
+        device: Device::Cpu,
+        runner: Runner::Pooling,
+        ..EngineConfig::new(root.join("tests/fidelity/pictures/clip"))
+    };
+    let url = picture(61, 83);
+    let with = |resample: Value| {
+        let kwargs = json!({ "resample": resample });
+        let document = json!({"content": [part(&url)]});
+        json!({"queries": "a kettle", "documents": document, "mm_processor_kwargs": kwargs})
+    };
+    let strict = Served::start(config.clone(), ServerConfig::default()).await;
+    let (status, answer) = post(&strict, "/score", with(json!(0))).await;
+    let param = &answer["error"]["param"];
+    assert_eq!((status, param), (400, &json!("mm_processor_kwargs")), "{answer}");
+    strict.stop().await;
+    let settings = ServerConfig { trust_request_mm_kwargs: true, ..ServerConfig::default() };
+    let served = Served::start(config, settings).await;
+    let score = async |resample: i64| {
+        let (status, answer) = post(&served, "/score", with(json!(resample))).await;
+        assert_eq!(status, 200, "{answer}");
+        let mut body = with(json!(resample));
+        body["query"] = body["queries"].take();
+        let (_, ranking) = post(&served, "/rerank", body).await;
+        let score = answer["data"][0]["score"].as_f64().unwrap();
+        let ranked = ranking["results"][0]["relevance_score"].as_f64().unwrap();
+        assert!((score - ranked).abs() < 1e-6, "{score} {ranked}");
+        score
+    };
+    let (nearest, bicubic) = (score(0).await, score(3).await);
+    assert!((nearest - bicubic).abs() > 1e-5, "{nearest} {bicubic}");
+    served.stop().await;
+}
+
 /// A language model that ranks reads a pair as one text, or as a template writes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reranker_reads_pairs_with_pictures() {

@@ -55,6 +55,39 @@ fn texts_are_read_as_one_for_late_chunking() {
     assert!(stderr.contains("late_chunking must be unset"), "{stderr}");
 }
 
+/// The folder is a CLIP of the fidelity tests.
+#[test]
+fn images_are_embedded_and_ranked() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fidelity/pictures/clip");
+    let folder = tempfile::TempDir::new().unwrap();
+    let image = |name: &str, level: u8| {
+        let path = folder.path().join(name);
+        image::RgbImage::from_pixel(28, 28, image::Rgb([level, 90, 40])).save(&path).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (dark, light) = (image("dark.png", 10), image("light.png", 240));
+    let of = |command: &str, arguments: &[&str]| {
+        let images = ["-m", model, "--output", "json", "--image", &dark, "--image", &light];
+        lines(&playhouse(&[&[command], &images[..], arguments].concat()).succeeds())
+    };
+    let vectors = of("embed", &[]);
+    assert_eq!(vectors.len(), 2);
+    assert_eq!(vectors[0]["text"], json!(dark));
+    assert_ne!(vectors[0]["embedding"], vectors[1]["embedding"]);
+    let with_text = of("embed", &["a kettle"]);
+    assert_eq!((with_text.len(), &with_text[0]["text"]), (3, &json!("a kettle")));
+    assert_eq!(with_text[2]["embedding"], vectors[1]["embedding"]);
+    let scores = of("score", &["a kettle"]);
+    let scores: Vec<f64> = scores.iter().map(|line| line["score"].as_f64().unwrap()).collect();
+    let best = usize::from(scores[1] > scores[0]);
+    let ranking = of("rerank", &["a kettle"]);
+    assert_eq!(ranking[0]["document"], json!([&dark, &light][best]));
+    let pairs = playhouse(&["score", "-m", model, "--image", &dark]).fails_with(2);
+    assert!(pairs.contains("--image needs a query"), "{pairs}");
+    let missing = playhouse(&["embed", "-m", model, "--image", "no.png"]).fails_with(1);
+    assert!(missing.contains("no.png"), "{missing}");
+}
+
 #[test]
 fn a_newcomer_gets_a_sensible_ranking() {
     let texts = [

@@ -235,6 +235,24 @@ async fn bge_m3_has_vectors_and_weights_of_tokens() {
     }
 }
 
+/// Each route of a `Router` is served by its own folder, with the modules behind the router.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_routes_of_a_router_are_served_by_their_folders() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/routes/bert-router");
+    for route in ["query", "document"] {
+        let text = std::fs::read(root.join(format!("{route}.json"))).unwrap();
+        let golden: Golden = serde_json::from_slice(&text).unwrap();
+        let config = EngineConfig::new(root.join(format!("{route}_0_Transformer")));
+        let engine = engine_of(config, golden.task, Device::Cpu).await;
+        let results = engine.pool(requests(&golden)).await.unwrap();
+        check_rows(route, &golden, &results);
+        assert_eq!(engine.prompt_of("query"), Ok("find: "));
+        engine.shutdown().await;
+    }
+    let why = Engine::start(EngineConfig::new(root)).await.unwrap_err().to_string();
+    assert!(why.contains("query_0_Transformer, document_0_Transformer"), "{why}");
+}
+
 /// `llama-quantize` writes a table of one row with one side (`ggml_n_dims` of ggml).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_only_type_of_an_encoder_in_a_gguf_file_may_be_a_vector() {
@@ -303,6 +321,11 @@ encoders! {
     distilbert_splade: "distilbert-splade",
     mpnet_mean: "mpnet-mean",
     mpnet_score: "mpnet-score",
+    deberta_mean: "deberta-mean",
+    deberta_score: "deberta-score",
+    deberta_class: "deberta-class",
+    deberta_tokens: "deberta-tokens",
+    deberta_first: "deberta-first",
     modernbert_mean: "modernbert-mean",
     modernbert_class: "modernbert-class",
     modernbert_tokens: "modernbert-tokens",

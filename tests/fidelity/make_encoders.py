@@ -25,12 +25,14 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, models
+from sentence_transformers.base.modules.router import Router
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import models as kinds
 
 from corpus import sentences
 
 OUT = Path(__file__).parent / "encoders"
+ROUTES = Path(__file__).parent / "routes"
 TEXTS = list(sentences(7, 4)) + ["a", " ".join(sentences(8, 5))]
 PAIRS = [("Where is the kettle?", text) for text in list(sentences(9, 3))]
 FLOAT32_NOISE = 5e-5  # largest gap between float32 and float64 results
@@ -49,6 +51,18 @@ ROBERTA = dict(TINY, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_toke
 DISTIL = dict(vocab_size=VOCAB, dim=48, hidden_dim=80, n_layers=3, n_heads=4, pad_token_id=0)
 ELECTRA = dict(BERT, embedding_size=32)
 MPNET = dict(TINY, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+DEBERTA = dict(
+    TINY,
+    type_vocab_size=0,
+    pad_token_id=0,
+    relative_attention=True,
+    position_buckets=16,
+    max_relative_positions=-1,
+    norm_rel_ebd="layer_norm",
+    share_att_key=True,
+    pos_att_type=["p2c", "c2p"],
+    position_biased_input=False,
+)
 MODERN = dict(
     TINY,
     local_attention=16,
@@ -318,6 +332,37 @@ class Maker:
             for a, b in PAIRS
         ]
         self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
+
+    def router(self, name, tokenizer, config, seed):
+        """A folder with a model for queries and one for documents, each with its vectors."""
+
+        def transformer(seed):
+            with tempfile.TemporaryDirectory() as base:
+                randomize(hf.AutoModel.from_config(config), seed).save_pretrained(base)
+                self.tokenizers[tokenizer].save_pretrained(base)
+                return models.Transformer(base, max_seq_length=500)
+
+        torch.manual_seed(seed)
+        dense = models.Dense(48, 24)
+        routes = {
+            "query": [transformer(seed), models.Pooling(48, pooling_mode="mean")],
+            "document": [transformer(seed + 1), models.Pooling(48, pooling_mode="cls")],
+        }
+        prompts = {"query": "find: ", "document": ""}
+        st = SentenceTransformer(
+            modules=[Router(routes), dense, models.Normalize()], device="cpu", prompts=prompts
+        )
+        folder = ROUTES / name
+        shutil.rmtree(folder, ignore_errors=True)
+        st.to(torch.bfloat16).save(str(folder))
+        (folder / "README.md").unlink(missing_ok=True)
+        float32 = dict(dtype=torch.float32)
+        st = SentenceTransformer(str(folder), device="cpu", model_kwargs=float32).float()
+        for task in routes:
+            rows = [st.encode([text], task=task, prompt="") for text in TEXTS]
+            texts = [dict(text=text, rows=rows_of(row)) for text, row in zip(TEXTS, rows)]
+            golden = json.dumps(dict(task="embed", texts=texts)) + "\n"
+            (folder / f"{task}.json").write_text(golden)
 
     def threefold(self, name, tokenizer, config, seed):
         """BGE-M3: a vector of the text, and by `FlagEmbedding`'s formulas a vector and a weight of
@@ -713,6 +758,7 @@ def makers(maker):
             n, "roberta", hf.RobertaForSequenceClassification, hf.RobertaConfig(**ROBERTA), 88, 1
         ),
         "xlmr-cls": lambda n: vectors(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 9, "cls"),
+        "bert-router": lambda n: maker.router(n, "words", hf.BertConfig(**BERT), 94),
         "bge-m3": lambda n: maker.threefold(n, "xlmr", hf.XLMRobertaConfig(**ROBERTA), 89),
         "xlmr-score": lambda n: classes(
             n, "xlmr", hf.XLMRobertaForSequenceClassification, hf.XLMRobertaConfig(**ROBERTA), 10, 1
@@ -730,6 +776,54 @@ def makers(maker):
         "mpnet-mean": lambda n: vectors(n, "mpnet", hf.MPNetConfig(**MPNET), 15, "mean"),
         "mpnet-score": lambda n: classes(
             n, "mpnet", hf.MPNetForSequenceClassification, hf.MPNetConfig(**MPNET), 16, 1
+        ),
+        "deberta-mean": lambda n: vectors(n, "words", hf.DebertaV2Config(**DEBERTA), 90, "mean"),
+        "deberta-score": lambda n: classes(
+            n, "words", hf.DebertaV2ForSequenceClassification, hf.DebertaV2Config(**DEBERTA), 91, 1
+        ),
+        # The tables of positions have projections of their own, and a row for each distance.
+        "deberta-class": lambda n: classes(
+            n,
+            "words",
+            hf.DebertaV2ForSequenceClassification,
+            hf.DebertaV2Config(
+                **dict(
+                    DEBERTA,
+                    type_vocab_size=2,
+                    position_buckets=-1,
+                    max_relative_positions=20,
+                    norm_rel_ebd="none",
+                    share_att_key=False,
+                    pos_att_type="c2p",
+                    position_biased_input=True,
+                    pooler_hidden_act="tanh",
+                )
+            ),
+            92,
+            3,
+        ),
+        "deberta-tokens": lambda n: by_token(
+            n,
+            "words",
+            hf.DebertaV2ForTokenClassification,
+            hf.DebertaV2Config(**dict(DEBERTA, share_att_key=False, pos_att_type=["p2c"])),
+            93,
+        ),
+        "deberta-first": lambda n: classes(
+            n,
+            "words",
+            hf.DebertaForSequenceClassification,
+            hf.DebertaConfig(
+                **TINY,
+                type_vocab_size=0,
+                pad_token_id=0,
+                relative_attention=True,
+                max_relative_positions=24,
+                pos_att_type="c2p|p2c",
+                position_biased_input=False,
+            ),
+            96,
+            1,
         ),
         "modernbert-mean": lambda n: vectors(n, "modern", hf.ModernBertConfig(**MODERN), 17, "mean"),
         "modernbert-class": lambda n: classes(

@@ -32,17 +32,25 @@ from transformers import (
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
+    ColModernVBertConfig,
+    ColModernVBertForRetrieval,
+    ColPaliConfig,
+    ColPaliForRetrieval,
     ColQwen2Config,
     ColQwen2ForRetrieval,
+    ModernBertConfig,
+    ModernVBertConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2VLForConditionalGeneration,
     SiglipConfig,
     SiglipImageProcessor,
     SiglipModel,
+    SiglipVisionConfig,
 )
 
 from corpus import sentences, train_tokenizer
 from make_vision import draw, inputs_of, models
+from make_vision import tokenizer as tagged_tokenizer
 
 OUT = Path(__file__).parent / "pictures"
 VISION = Path(__file__).parent / "vision"
@@ -230,18 +238,50 @@ def reranker(name, model_name, architecture, words):
     of_vision(name, model_name, "classify", score, hf_overrides=overrides)
 
 
+def modernvbert(inner):
+    """ModernVBERT with the images of an Idefics 3."""
+    vision = inner.vision_config
+    sizes = [
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "image_size", "patch_size",
+    ]  # fmt: skip
+    text = ModernBertConfig(
+        vocab_size=inner.text_config.vocab_size, hidden_size=32, intermediate_size=48,
+        num_hidden_layers=4, num_attention_heads=4, max_position_embeddings=512,
+        local_attention=16, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2,
+        eos_token_id=3,
+    )  # fmt: skip
+    return ModernVBertConfig(
+        text_config=text,
+        vision_config=SiglipVisionConfig(**{field: getattr(vision, field) for field in sizes}),
+        image_token_id=inner.image_token_id,
+        pixel_shuffle_factor=inner.scale_factor,
+    )
+
+
 def late_interaction(name, model_name, seed):
-    """ColQwen2 over a model of `make_vision.py`. Its positions are those of text, also in images."""
+    """ColQwen2 or ColPali over a model of `make_vision.py`. Positions are those of text, also in
+    images. All tokens of ColPali's prompts are the prefix of PaliGemma, as its processor says."""
     inner, pixels = models()[model_name]()
-    model = ColQwen2ForRetrieval(ColQwen2Config(vlm_config=inner, embedding_dim=20))
+    is_pali = model_name == "paligemma"
+    is_modern = model_name == "idefics3"
+    kind, config = ColQwen2ForRetrieval, ColQwen2Config
+    if is_pali:
+        kind, config = ColPaliForRetrieval, ColPaliConfig
+    if is_modern:
+        kind, config, inner = ColModernVBertForRetrieval, ColModernVBertConfig, modernvbert(inner)
+    model = kind(config(vlm_config=inner, embedding_dim=20))
     randomize(model, seed)
     folder, from_folder = OUT / name, VISION / model_name
     shutil.rmtree(folder, ignore_errors=True)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(torch.bfloat16)
     model.save_pretrained(folder)
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(from_folder / file, folder / file)
+    if is_modern:
+        tagged_tokenizer().save_pretrained(folder)
+    else:
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(from_folder / file, folder / file)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(pixels, indent=2, sort_keys=True) + "\n")
     model = model.float().eval()
@@ -256,9 +296,55 @@ def late_interaction(name, model_name, seed):
             [index] = prompt["images"]
             image = Image.fromarray(draw(images[index]["height"], images[index]["width"]))
             inputs = dict(processor(image, return_tensors="pt"))
-            inputs["pixel_values"] = inputs["pixel_values"][None]
+            if not is_pali and not is_modern:
+                inputs["pixel_values"] = inputs["pixel_values"][None]
+        if is_pali:
+            inputs["token_type_ids"] = torch.zeros_like(ids)
         with torch.no_grad():
             rows = model(input_ids=ids, attention_mask=torch.ones_like(ids), **inputs).embeddings[0]
+        prompts.append(dict(
+            placed_token_ids=prompt["placed_token_ids"] if "placed_token_ids" in prompt
+            else placed(prompt, known["images"], inner.image_token_id),
+            token_ids=prompt["token_ids"], images=prompt["images"], rows=rounded(rows),
+        ))  # fmt: skip
+    golden = dict(task="token_embed", images=images, texts=[], prompts=prompts)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
+def of_authors(name, model_name, seed, place, projection, architecture, **fields):
+    """A model of `make_vision.py` with a projection of each token, as the code of authors has it:
+    the last states of transformers, and torch's formulas. `place` begins the names of its modules,
+    and `projection` is the module, with a bias or without one."""
+    inner, pixels = models()[model_name]()
+    whole = randomize(AutoModelForImageTextToText.from_config(inner), seed).float().eval()
+    module, has_bias = projection
+    layer = randomize(torch.nn.Linear(inner.text_config.hidden_size, 20, bias=has_bias), seed + 1)
+    folder, from_folder = OUT / name, VISION / model_name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    state = {place + key: value for key, value in whole.model.state_dict().items()}
+    state |= {f"{module}.{key}": value for key, value in layer.state_dict().items()}
+    state = {key: value.to(torch.bfloat16).contiguous() for key, value in state.items()}
+    save_file(state, folder / "model.safetensors")
+    config = inner.to_dict() | dict(architectures=[architecture], dtype="bfloat16") | fields
+    (folder / "config.json").write_text(json.dumps(config, indent=2, default=str) + "\n")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(from_folder / file, folder / file)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(pixels, indent=2, sort_keys=True) + "\n")
+    processor = AutoImageProcessor.from_pretrained(folder)
+    known = json.loads((from_folder / "golden.json").read_text())
+    images = [dict(height=image["height"], width=image["width"]) for image in known["images"]]
+    prompts = []
+    for prompt in known["prompts"][:2]:
+        ids = torch.tensor([prompt["token_ids"]])
+        drawn = [images[index] for index in prompt["images"]]
+        drawn = [Image.fromarray(draw(image["height"], image["width"])) for image in drawn]
+        inputs = inputs_of(whole, processor, drawn) if drawn else {}
+        inputs["mm_token_type_ids"] = (ids == inner.image_token_id).int()
+        with torch.no_grad():
+            states = whole.model(input_ids=ids, use_cache=False, **inputs).last_hidden_state[0]
+            rows = normalized(layer(states))
         prompts.append(dict(
             placed_token_ids=placed(prompt, known["images"], inner.image_token_id),
             token_ids=prompt["token_ids"], images=prompt["images"], rows=rounded(rows),
@@ -400,6 +486,21 @@ MAKERS = {
         n, "qwen2_5_vl", Qwen2_5_VLForConditionalGeneration, 8
     ),
     "colqwen2_5": lambda n: late_interaction(n, "qwen2_5_vl", 6),
+    "colpali": lambda n: late_interaction(n, "paligemma", 9),
+    "colmodernvbert": lambda n: late_interaction(n, "idefics3", 16),
+    # The names of TomoroAI's checkpoints, and of OpenSearch-AI's.
+    "colqwen3": lambda n: of_authors(
+        n, "qwen3_vl", 10, "vlm.model.", ("embedding_proj_layer", True), "ColQwen3",
+        model_type="colqwen3", embed_dim=20,
+    ),
+    "colqwen3-ops": lambda n: of_authors(
+        n, "qwen3_vl-one", 12, "", ("custom_text_proj", False), "OpsColQwen3Model",
+        model_type="ops_colqwen3", dims=20,
+    ),
+    "colqwen3_5": lambda n: of_authors(
+        n, "qwen3_5", 14, "", ("custom_text_proj", True), "ColQwen3_5",
+        retrieval_attention_contract="causal", dim=20,
+    ),
 }
 
 

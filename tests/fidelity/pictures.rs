@@ -8,7 +8,7 @@ use playhouse::{
     Engine, EngineConfig,
     api::{How, Modality, PoolingParams, PoolingTask, Prompt, RawMedia, RawRequest, Role},
     config::{Device, Dtype, JsonObject, PoolerConfig, PoolerTask, Runner},
-    engine::PooledPrompt,
+    engine::{MediaText, PooledPrompt},
 };
 use serde::Deserialize;
 
@@ -206,6 +206,11 @@ pictures! {
     qwen2_vl_reranker: "qwen2_vl-reranker",
     colqwen2: "colqwen2",
     colqwen2_5: "colqwen2_5",
+    colpali: "colpali",
+    colmodernvbert: "colmodernvbert",
+    colqwen3: "colqwen3",
+    colqwen3_ops: "colqwen3-ops",
+    colqwen3_5: "colqwen3_5",
     jina_ranker: "jina-ranker",
     clip_sentences: "clip-sentences",
     qwen2_5_vl_classes: "qwen2_5_vl-classes",
@@ -229,6 +234,42 @@ async fn chunks_of_a_prompt_give_the_same_bytes() {
         }
         assert_eq!(results[0], results[1], "{name}");
     }
+}
+
+/// The score of a text and an image is the cosine of their vectors, which transformers made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_and_images_are_compared() {
+    let golden = Golden::read("clip");
+    let engine = golden.engine("clip", |_| ()).await;
+    let image = |prompt: &Placed| {
+        let Size { height, width } = golden.images[prompt.images[0]];
+        MediaText::from(raw(Modality::Image, png(&drawn(height, width))))
+    };
+    let images: Vec<MediaText> = golden.prompts.iter().map(image).collect();
+    let cosine = |one: &[f32], other: &[f32]| {
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        dot(one, other) / (dot(one, one) * dot(other, other)).sqrt()
+    };
+    for text in &golden.texts {
+        let found = engine.score_media(vec![text.text.as_str().into()], images.clone()).await;
+        let exact = golden.prompts.iter().map(|it| cosine(&text.rows[0], &it.rows[0]));
+        let exact: Vec<f32> = exact.collect();
+        for (found, exact) in found.unwrap().iter().zip(&exact) {
+            assert!((found - exact).abs() <= TOLERANCE, "{}: {found} {exact}", text.text);
+        }
+        let query = text.text.as_str().into();
+        let best = engine.rerank_media(query, images.clone(), Some(1)).await.unwrap();
+        let largest = exact.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        assert!((exact[best[0].index] - largest).abs() <= TOLERANCE, "{}: {exact:?}", text.text);
+    }
+    let params = PoolingParams::new(PoolingTask::Embed);
+    let requests = images.iter().map(|image| image.clone().request(params.clone()));
+    let alone = engine.pool(requests.collect::<Vec<_>>()).await.unwrap();
+    for (result, prompt) in alone.iter().zip(&golden.prompts) {
+        let score = cosine(&result.pooled.values, &prompt.rows[0]);
+        assert!((score - 1.0).abs() <= TOLERANCE, "{score}");
+    }
+    engine.shutdown().await;
 }
 
 /// vLLM refuses the same.

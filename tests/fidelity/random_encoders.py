@@ -71,6 +71,7 @@ def starts():
         ("Camembert", tasks, hf.CamembertConfig(**encoders.ROBERTA), encoders.xlmr_unigram),
         ("DistilBert", tasks, hf.DistilBertConfig(**encoders.DISTIL), encoders.word_piece),
         ("MPNet", tasks, hf.MPNetConfig(**encoders.MPNET), encoders.word_piece_of_mpnet),
+        ("DebertaV2", tasks[:3], hf.DebertaV2Config(**encoders.DEBERTA), encoders.word_piece),
         ("ModernBert", tasks, hf.ModernBertConfig(**encoders.MODERN), encoders.modern_bpe),
         ("EuroBert", tasks, hf.EuroBertConfig(**encoders.EURO), encoders.modern_bpe),
         ("T5Encoder", tasks[:1], hf.T5Config(**encoders.T5), encoders.t5_unigram),

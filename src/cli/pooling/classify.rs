@@ -1,11 +1,11 @@
-//! `playhouse classify`: the class of each text.
+//! `playhouse classify`: the class of each text or image.
 
 use clap::Args;
 use serde_json::json;
 
-use super::{PoolingFlags, Row, pool, texts::Sources, with_engine};
+use super::{PoolingFlags, Row, inputs::Input, pool, with_engine};
 use crate::{
-    api::{PoolingParams, PoolingTask, Prompt, RawRequest},
+    api::{PoolingParams, PoolingTask, RawRequest},
     cli::{CliError, style::harmless},
     config::EngineConfig,
     engine::Engine,
@@ -21,7 +21,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ClassifyArgs {
-    /// Texts; without any, and without -f, each line of standard input is one
+    /// Texts; without any, and without -f or --image, each line of standard input is one
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
     #[command(flatten)]
@@ -30,29 +30,24 @@ pub(crate) struct ClassifyArgs {
 
 /// Classifies and prints.
 pub(crate) fn run(args: &ClassifyArgs, config: EngineConfig) -> Result<(), CliError> {
-    let flags = &args.flags;
-    let sources = Sources { arguments: &args.texts, files: &flags.file, is_jsonl: flags.jsonl };
-    let texts = sources.texts()?;
-    with_engine(config, async |engine| classify(engine, args, texts).await)
+    let inputs = args.flags.sources(&args.texts).inputs()?;
+    with_engine(config, async |engine| classify(engine, args, inputs).await)
 }
 
 async fn classify(
     engine: &Engine,
     args: &ClassifyArgs,
-    texts: Vec<String>,
+    inputs: Vec<Input>,
 ) -> Result<(), CliError> {
     let params = args.flags.params(PoolingParams::new(PoolingTask::Classify));
-    let request = |text: &String| {
-        let request = RawRequest::pool(Prompt::Text(text.clone()), params.clone());
-        args.flags.complete(request)
-    };
-    let requests: Vec<RawRequest> = texts.iter().map(request).collect();
-    let mut writer = args.flags.writer(texts.len(), false)?;
+    let request = |input: &Input| args.flags.complete(input.content().request(params.clone()));
+    let requests: Vec<RawRequest> = inputs.iter().map(request).collect();
+    let mut writer = args.flags.writer(inputs.len(), false)?;
     pool(engine, requests, |index, result| {
         let values = &result.pooled.values[..];
         let label = engine.label_of(values);
         let best = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let text = texts.get(index).map(String::as_str).unwrap_or_default();
+        let text = inputs.get(index).map(Input::name).unwrap_or_default();
         writer.write(&Row {
             text: format!("{label}\t{best:.4}\t{}", harmless(text)),
             json: json!({"index": index, "text": text, "label": label, "probs": values}),

@@ -1,9 +1,9 @@
-//! `playhouse embed`: a vector for each text.
+//! `playhouse embed`: a vector for each text or image.
 
 use clap::Args;
 use serde_json::json;
 
-use super::{PoolingFlags, Row, pool, texts::Sources, with_engine, writer::spaced};
+use super::{PoolingFlags, Row, inputs::Input, pool, with_engine, writer::spaced};
 use crate::{
     api::{PoolingParams, PoolingTask, Prompt, RawRequest},
     cli::CliError,
@@ -17,13 +17,14 @@ Examples:
   playhouse embed -m models/qwen3-embedding --prompt-name query --output json \"Where is it?\"
   playhouse embed --late-chunking \"A stage.\" \" It is small.\"
   playhouse embed -f texts.txt --output npy -o vectors.npy
+  playhouse embed -m models/clip --image stage.png \"A small theatre\"
   cat texts.jsonl | playhouse embed --jsonl --output json";
 
 /// Make a vector of each text.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EmbedArgs {
-    /// Texts; without any, and without -f, each line of standard input is one
+    /// Texts; without any, and without -f or --image, each line of standard input is one
     #[arg(value_name = "TEXT")]
     texts: Vec<String>,
     /// Number of elements that vectors keep, of models that were trained for it
@@ -42,13 +43,15 @@ pub(crate) struct EmbedArgs {
 
 /// Embeds and prints.
 pub(crate) fn run(args: &EmbedArgs, config: EngineConfig) -> Result<(), CliError> {
-    let flags = &args.flags;
-    let sources = Sources { arguments: &args.texts, files: &flags.file, is_jsonl: flags.jsonl };
-    let texts = sources.texts()?;
-    with_engine(config, async |engine| embed(engine, args, texts).await)
+    if args.late_chunking && !args.flags.image.is_empty() {
+        let message = "--late-chunking reads texts as one, and takes no --image";
+        return Err(CliError::Usage(message.to_owned()));
+    }
+    let inputs = args.flags.sources(&args.texts).inputs()?;
+    with_engine(config, async |engine| embed(engine, args, inputs).await)
 }
 
-async fn embed(engine: &Engine, args: &EmbedArgs, texts: Vec<String>) -> Result<(), CliError> {
+async fn embed(engine: &Engine, args: &EmbedArgs, inputs: Vec<Input>) -> Result<(), CliError> {
     let prefix = match &args.prompt_name {
         None => "",
         Some(kind) => engine.prompt_of(kind).map_err(|known| {
@@ -64,19 +67,26 @@ async fn embed(engine: &Engine, args: &EmbedArgs, texts: Vec<String>) -> Result<
         num_left_out: engine.num_left_out(prefix)?,
         ..PoolingParams::new(PoolingTask::Embed)
     });
-    let request = |text: &String| {
-        let prompt = Prompt::Text(format!("{prefix}{text}"));
-        args.flags.complete(RawRequest::pool(prompt, params.clone()))
+    // An image has no prompt before it.
+    let request = |input: &Input| {
+        args.flags.complete(match input {
+            Input::Text(text) => {
+                RawRequest::pool(Prompt::Text(format!("{prefix}{text}")), params.clone())
+            }
+            Input::Image(..) => {
+                input.content().request(PoolingParams { num_left_out: 0, ..params.clone() })
+            }
+        })
     };
     if args.late_chunking {
-        return embed_late(engine, args, &texts, prefix, params).await;
+        return embed_late(engine, args, &inputs, prefix, params).await;
     }
-    let requests: Vec<RawRequest> = texts.iter().map(request).collect();
-    let mut writer = args.flags.writer(texts.len(), false)?;
+    let requests: Vec<RawRequest> = inputs.iter().map(request).collect();
+    let mut writer = args.flags.writer(inputs.len(), false)?;
     pool(engine, requests, |index, result| {
         let values = &result.pooled.values[..];
         let usage = json!({"prompt_tokens": result.prompt_token_ids.len()});
-        let text = texts.get(index);
+        let text = inputs.get(index).map(Input::name);
         writer.write(&Row {
             text: spaced(values),
             json: json!({"index": index, "text": text, "embedding": values, "usage": usage}),
@@ -91,17 +101,17 @@ async fn embed(engine: &Engine, args: &EmbedArgs, texts: Vec<String>) -> Result<
 async fn embed_late(
     engine: &Engine,
     args: &EmbedArgs,
-    texts: &[String],
+    inputs: &[Input],
     prefix: &str,
     params: PoolingParams,
 ) -> Result<(), CliError> {
-    let mut chunks = texts.to_vec();
+    let mut chunks: Vec<String> = inputs.iter().map(|it| it.name().to_owned()).collect();
     chunks.first_mut().into_iter().for_each(|first| first.insert_str(0, prefix));
     let request = RawRequest::pool(Prompt::Chunks(chunks.into()), params);
-    let mut writer = args.flags.writer(texts.len(), false)?;
+    let mut writer = args.flags.writer(inputs.len(), false)?;
     pool(engine, vec![args.flags.complete(request)], |_, result| {
-        for (index, (values, text)) in result.pooled.rows().zip(texts).enumerate() {
-            let json = json!({"index": index, "text": text, "embedding": values});
+        for (index, (values, input)) in result.pooled.rows().zip(inputs).enumerate() {
+            let json = json!({"index": index, "text": input.name(), "embedding": values});
             writer.write(&Row { text: spaced(values), json, values })?;
         }
         Ok(())

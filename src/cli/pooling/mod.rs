@@ -1,11 +1,12 @@
-//! `playhouse embed`, `classify`, `score` and `rerank`: numbers about texts, without a server.
+//! `playhouse embed`, `classify`, `score` and `rerank`: numbers about texts and images, without a
+//! server.
 
 mod classify;
 mod embed;
+mod inputs;
 mod npy;
 mod rerank;
 mod score;
-mod texts;
 mod writer;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use clap::Args;
 use futures_util::{StreamExt, pin_mut};
 
+use self::inputs::Sources;
 use self::writer::{Output, Row, Writer};
 pub(crate) use self::{
     classify::{ClassifyArgs, run as classify},
@@ -37,6 +39,9 @@ pub(crate) struct PoolingFlags {
     /// All lines are JSON: strings, or objects with `text`
     #[arg(long)]
     jsonl: bool,
+    /// Image in the place of a text, behind all texts; may be repeated
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
     /// How to write the results
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -65,6 +70,12 @@ pub(crate) fn defaults() -> Vec<Entry> {
 }
 
 impl PoolingFlags {
+    /// Returns the sources of texts and images, of which `arguments` are the first texts.
+    fn sources<'a>(&'a self, arguments: &'a [String]) -> Sources<'a> {
+        let Self { file, image, jsonl, .. } = self;
+        Sources { arguments, files: file, images: image, is_jsonl: *jsonl }
+    }
+
     /// Returns the parameters with those that the flags change.
     fn params(&self, params: PoolingParams) -> PoolingParams {
         let use_activation = self.no_activation.then_some(false);
@@ -101,7 +112,7 @@ async fn pool(
     mut each: impl FnMut(usize, PooledPrompt) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let bar = progress_bar(requests.len());
-    bar.set_message("texts");
+    bar.set_message("inputs");
     let results = engine.pool_stream(requests);
     pin_mut!(results);
     let mut index = 0;

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::{PoolingFlags, Row, score::scores, texts::Sources, with_engine};
+use super::{PoolingFlags, Row, inputs::Input, score::scores, with_engine};
 use crate::{
     cli::{CliError, style::harmless},
     config::EngineConfig,
@@ -23,7 +23,7 @@ pub(crate) struct RerankArgs {
     /// The query
     #[arg(value_name = "QUERY")]
     query: String,
-    /// Documents; without any, and without -f, each line of standard input is one
+    /// Documents; without any, and without -f or --image, each line of standard input is one
     #[arg(value_name = "DOCUMENT")]
     documents: Vec<String>,
     /// Number of documents to show [default: all]
@@ -36,15 +36,15 @@ pub(crate) struct RerankArgs {
 /// Ranks and prints.
 pub(crate) fn run(args: &RerankArgs, config: EngineConfig) -> Result<(), CliError> {
     let flags = &args.flags;
-    let sources = Sources { arguments: &args.documents, files: &flags.file, is_jsonl: flags.jsonl };
-    let documents = sources.texts()?;
+    let documents = flags.sources(&args.documents).inputs()?;
     with_engine(config, async |engine| {
-        let queries = vec![args.query.clone()];
-        let scores = scores(engine, flags, queries, documents.clone()).await?;
+        let queries = vec![args.query.as_str().into()];
+        let contents = documents.iter().map(Input::content).collect();
+        let scores = scores(engine, flags, queries, contents).await?;
         let ranking = ranked(&scores, args.top_n);
         let mut writer = flags.writer(ranking.len(), true)?;
         for RankedDocument { index, score } in ranking {
-            let text = documents.get(index).map(String::as_str).unwrap_or_default();
+            let text = documents.get(index).map(Input::name).unwrap_or_default();
             writer.write(&Row {
                 text: format!("{score:.4}\t{}", harmless(text)),
                 json: json!({"index": index, "document": text, "relevance_score": score}),

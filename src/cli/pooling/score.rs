@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::{Map, json};
 
-use super::{PoolingFlags, Row, pool, texts::Sources, with_engine};
+use super::{PoolingFlags, Row, inputs::Input, pool, with_engine};
 use crate::{
-    api::{PoolingParams, Prompt, RawRequest},
+    api::{PoolingParams, RawRequest},
     cli::CliError,
     config::EngineConfig,
-    engine::{Engine, PooledPrompt},
+    engine::{Engine, MediaText, PairSide, PooledPrompt},
 };
 
 const EXAMPLES: &str = "\
@@ -26,7 +26,7 @@ pub(crate) struct ScoreArgs {
     /// Text to compare with each document
     #[arg(value_name = "QUERY")]
     query: Option<String>,
-    /// Documents; without any, and without -f, each line of standard input is one
+    /// Documents; without any, and without -f or --image, each line of standard input is one
     #[arg(value_name = "DOCUMENT")]
     documents: Vec<String>,
     #[command(flatten)]
@@ -36,10 +36,16 @@ pub(crate) struct ScoreArgs {
 /// Scores and prints.
 pub(crate) fn run(args: &ScoreArgs, config: EngineConfig) -> Result<(), CliError> {
     let flags = &args.flags;
-    let sources = Sources { arguments: &args.documents, files: &flags.file, is_jsonl: flags.jsonl };
-    let (queries, documents) = match &args.query {
-        Some(query) => (vec![query.clone()], sources.texts()?),
-        None => sources.pairs()?,
+    let sources = flags.sources(&args.documents);
+    let texts = |texts: Vec<String>| texts.into_iter().map(MediaText::from).collect();
+    let (queries, documents): (Vec<MediaText>, Vec<MediaText>) = match &args.query {
+        Some(query) => {
+            (vec![query.as_str().into()], sources.inputs()?.iter().map(Input::content).collect())
+        }
+        None => {
+            let (firsts, seconds) = sources.pairs()?;
+            (texts(firsts), texts(seconds))
+        }
     };
     with_engine(config, async |engine| {
         let scores = scores(engine, flags, queries, documents).await?;
@@ -59,17 +65,18 @@ pub(crate) fn run(args: &ScoreArgs, config: EngineConfig) -> Result<(), CliError
 pub(super) async fn scores(
     engine: &Engine,
     flags: &PoolingFlags,
-    queries: Vec<String>,
-    documents: Vec<String>,
+    queries: Vec<MediaText>,
+    documents: Vec<MediaText>,
 ) -> Result<Vec<f32>, CliError> {
-    let (scoring, prompts) = engine.scoring(queries, documents, &Map::new())?;
+    let sides = |contents: Vec<MediaText>| contents.into_iter().map(PairSide::from).collect();
+    let (scoring, prompts) = engine.scoring_of(sides(queries), sides(documents), &Map::new())?;
     let task = engine.pooling_task().unwrap_or_default();
     let params = flags.params(PoolingParams::new(task));
-    let request = |prompt: Prompt| {
+    let request = |(prompt, media)| {
         let add_special_tokens = scoring.adds_special_tokens();
         let request = RawRequest::pool(prompt, params.clone());
         let end_token = scoring.end_token();
-        flags.complete(RawRequest { add_special_tokens, end_token, ..request })
+        flags.complete(RawRequest { media, add_special_tokens, end_token, ..request })
     };
     let requests: Vec<RawRequest> = prompts.into_iter().map(request).collect();
     let mut results: Vec<PooledPrompt> = Vec::with_capacity(requests.len());

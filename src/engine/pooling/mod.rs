@@ -2,6 +2,7 @@
 
 mod heads;
 mod listwise;
+mod media_text;
 mod pieces;
 mod scoring;
 mod side;
@@ -28,6 +29,7 @@ use playhouse_actors::{
 use serde_json::{Map, Value};
 
 pub(super) use self::heads::heads;
+pub use self::media_text::MediaText;
 use self::{
     pieces::{Join, Pieces},
     scoring::PairForm,
@@ -169,9 +171,27 @@ impl Engine {
         queries: &[String],
         documents: &[String],
     ) -> Result<Vec<f32>, PoolError> {
-        let (scoring, prompts) = self.scoring(queries.to_vec(), documents.to_vec(), &Map::new())?;
+        let contents = |texts: &[String]| texts.iter().cloned().map(MediaText::from).collect();
+        self.score_media(contents(queries), contents(documents)).await
+    }
+
+    /// Does the same for texts with images, videos and sounds. The vector of one is that of its
+    /// content without a chat template. A classifier reads a pair with `chat_template`, or as one
+    /// text.
+    ///
+    /// # Errors
+    /// As [`Engine::score`], [`RequestError::InvalidParameter`] if the tokenizer joins pairs, and
+    /// the errors of media that the model does not take.
+    pub async fn score_media(
+        &self,
+        queries: Vec<MediaText>,
+        documents: Vec<MediaText>,
+    ) -> Result<Vec<f32>, PoolError> {
+        let sides = |contents: Vec<MediaText>| contents.into_iter().map(PairSide::from).collect();
+        let (scoring, prompts) = self.scoring_of(sides(queries), sides(documents), &Map::new())?;
         let params = PoolingParams::new(self.pooling_task().unwrap_or_default());
-        let request = |prompt| RawRequest {
+        let request = |(prompt, media): PromptWithMedia| RawRequest {
+            media,
             add_special_tokens: scoring.adds_special_tokens(),
             end_token: scoring.end_token(),
             ..RawRequest::pool(prompt, params.clone())
@@ -195,27 +215,25 @@ impl Engine {
         Ok(ranked(&scores, top_n))
     }
 
-    /// Returns the pairs of two lists of texts, with the prompts to pool for them.
-    /// `variables` are those of the chat template, where one writes a pair.
+    /// Does the same for texts with images, videos and sounds.
     ///
     /// # Errors
-    /// As [`Engine::score`], before anything is pooled.
-    pub(crate) fn scoring(
+    /// As [`Engine::score_media`].
+    pub async fn rerank_media(
         &self,
-        queries: Vec<String>,
-        documents: Vec<String>,
-        variables: &Map<String, Value>,
-    ) -> Result<(Scoring, Vec<Prompt>), PoolError> {
-        let sides = |texts: Vec<String>| texts.into_iter().map(PairSide::from).collect();
-        let made = self.scoring_of(sides(queries), sides(documents), variables);
-        made.map(|(scoring, prompts)| (scoring, prompts.into_iter().map(|it| it.0).collect()))
+        query: MediaText,
+        documents: Vec<MediaText>,
+        top_n: Option<usize>,
+    ) -> Result<Vec<RankedDocument>, PoolError> {
+        let scores = self.score_media(vec![query], documents).await?;
+        Ok(ranked(&scores, top_n))
     }
 
-    /// Does the same for sides that may have images, videos and sounds.
+    /// Returns the pairs of two lists of sides, with the prompts to pool for them. `variables` are
+    /// those of the chat template, where one writes a pair.
     ///
     /// # Errors
-    /// As [`Engine::scoring`], and [`RequestError::InvalidParameter`] if the tokenizer joins pairs
-    /// and a side is more than text.
+    /// As [`Engine::score_media`], before anything is pooled.
     pub(crate) fn scoring_of(
         &self,
         queries: Vec<PairSide>,

@@ -107,6 +107,8 @@ pub struct AttentionConfig {
     pub rounds_alibi: bool,
     /// The biases of scores by the distance between query and key.
     pub(crate) distance_biases: Option<DistanceBiasConfig>,
+    /// The terms of scores by contents and positions.
+    pub(crate) disentangled: Option<DisentangledConfig>,
     /// The tensor of the layer that has the score of each query head's sink, `[num_heads]`.
     pub sinks: Option<&'static str>,
     /// The factor of queries, by position.
@@ -144,6 +146,42 @@ pub(crate) struct DistanceBiasConfig {
     pub(crate) max_distance: usize,
     /// Whether keys after the query have no buckets, because no query sees them.
     pub(crate) is_causal: bool,
+}
+
+/// Terms of scores by contents and positions: HF `DisentangledSelfAttention`. All layers share the
+/// table, of which each has its own projections.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct DisentangledConfig {
+    /// The module of the table, `[2 * span, hidden_size]`.
+    pub(crate) table: &'static str,
+    /// The norm of its rows, if they are normalised.
+    pub(crate) norm: Option<&'static str>,
+    /// Half of its rows: those of one direction.
+    pub(crate) span: usize,
+    /// The distance below which each has a row of its own, twice. `None`: every distance has one.
+    pub(crate) position_buckets: Option<usize>,
+    /// The distance that has the last row, if distances share rows.
+    pub(crate) max_distance: usize,
+    /// The tensors of the layer with the biases of queries and of values, if keys have none.
+    pub(crate) biases: Option<[&'static str; 2]>,
+    /// The projection to the keys of positions, if queries are multiplied with some.
+    pub(crate) keys: Option<PositionProjection>,
+    /// The projection to the queries of positions, if keys are multiplied with some.
+    pub(crate) queries: Option<PositionProjection>,
+}
+
+/// The projection of rows of a table of positions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum PositionProjection {
+    /// That of tokens.
+    OfTokens,
+    /// A module of the layer.
+    Module {
+        /// Its name.
+        name: &'static str,
+        /// Whether it has a bias.
+        has_bias: bool,
+    },
 }
 
 /// Queries at position `p` are multiplied by `1 + scale · ln(1 + ⌊(p + addend) / floor⌋)`: HF
@@ -334,6 +372,7 @@ pub(crate) fn read_alike(
         alibi: None,
         rounds_alibi: false,
         distance_biases: None,
+        disentangled: None,
         sinks: None,
         temperature: None,
         normalizes_values: false,

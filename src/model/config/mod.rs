@@ -30,7 +30,9 @@ pub use layer::{
     Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig,
     ParallelConfig, RecurrentConfig, Scoring, SharedExpert, ShortConvConfig, TemperatureConfig,
 };
-pub(crate) use layer::{DistanceBiasConfig, MixerKind, kinds};
+pub(crate) use layer::{
+    DisentangledConfig, DistanceBiasConfig, MixerKind, PositionProjection, kinds,
+};
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
 pub(crate) use model::{NormedResidual, SumProjection, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};

@@ -1,11 +1,19 @@
 //! The config of HF's classes of late interaction over a model of texts and images, `vlm_config`.
 
+use serde_json::Value;
+
 use super::ConfigError;
 use super::file::Fields;
+use crate::model::families::COL_QWEN3_5;
 
-const CLASS: &str = "colqwen2";
-/// The models with the text model of Qwen2-VL.
-const MODELS: [&str; 2] = ["qwen2_vl", "qwen2_5_vl"];
+/// The `model_type` of each class, with those of the models that it has inside.
+const CLASSES: [(&str, &[&str]); 3] = [
+    ("colqwen2", &["qwen2_vl", "qwen2_5_vl"]),
+    ("colpali", &["paligemma"]),
+    ("colmodernvbert", &[MODERN]),
+];
+/// The `model_type` of ModernVBERT. A config of its authors has its fields without `vlm_config`.
+const MODERN: &str = "modernvbert";
 const MODEL: &str = "vlm_config";
 const MODEL_TYPE: &str = "model_type";
 /// The field with the `model_type` of the model of texts and images.
@@ -20,23 +28,62 @@ const WHOLE: [&str; 5] =
 /// # Errors
 /// [`ConfigError`] if `vlm_config` is missing, or is no model with that text model.
 pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
-    if outer.value(MODEL_TYPE).is_none_or(|model_type| model_type != CLASS) {
-        return Ok(None);
+    let model_type = outer.value(MODEL_TYPE).and_then(Value::as_str);
+    if model_type == Some(MODERN) {
+        let mut fields = outer.clone();
+        fields.adopt(INNER_TYPE, outer, MODEL_TYPE);
+        return as_idefics3(fields).map(Some);
     }
+    let class = CLASSES.iter().find(|(known, _)| Some(*known) == model_type);
+    let Some((_, models)) = class else { return Ok(None) };
     let model = outer.nested(MODEL)?;
     let model = model.ok_or_else(|| outer.missing(MODEL, "an object with the model's fields"))?;
-    if !model.text(MODEL_TYPE)?.is_some_and(|name| MODELS.contains(&name)) {
-        return Err(model.invalid(MODEL_TYPE, &format!("one of {}", MODELS.join(", "))));
+    if !model.text(MODEL_TYPE)?.is_some_and(|name| models.contains(&name)) {
+        return Err(model.invalid(MODEL_TYPE, &format!("one of {}", models.join(", "))));
     }
     let mut fields = model.without(&WHOLE);
     fields.adopt(INNER_TYPE, &model, MODEL_TYPE);
     WHOLE.iter().for_each(|field| fields.replace(field, outer, field));
-    Ok(Some(fields))
+    match model.text(MODEL_TYPE)? {
+        Some(MODERN) => as_idefics3(fields).map(Some),
+        _ => Ok(Some(fields)),
+    }
+}
+
+/// Returns the fields of ModernVBERT with the names of Idefics 3, whose images it has.
+fn as_idefics3(mut fields: Fields) -> Result<Fields, ConfigError> {
+    let factor = fields.size("pixel_shuffle_factor")?.unwrap_or(4);
+    fields.set("scale_factor", factor.into());
+    fields.set_default("image_token_id", Some(&50_407.into()));
+    Ok(fields)
+}
+
+/// Checks the field by which checkpoints of ColQwen3.5 say which tokens a token sees. As in vLLM,
+/// they must have it, in the model's fields or in those of its text.
+///
+/// # Errors
+/// [`ConfigError`] if it is missing, or has another value than "causal".
+pub(super) fn require_causal(outer: &Fields, architecture: &str) -> Result<(), ConfigError> {
+    const CONTRACT: &str = "retrieval_attention_contract";
+    if architecture != COL_QWEN3_5 {
+        return Ok(());
+    }
+    let expected = "\"causal\": attention to both sides is not supported";
+    let text = outer.nested("text_config")?;
+    let mut found = false;
+    for fields in [Some(outer), text.as_ref()].into_iter().flatten() {
+        match fields.text(CONTRACT)? {
+            None => {}
+            Some("causal") => found = true,
+            Some(_) => return Err(fields.invalid(CONTRACT, expected)),
+        }
+    }
+    if found { Ok(()) } else { Err(outer.missing(CONTRACT, expected)) }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::super::file::fields;
     use super::*;
@@ -77,5 +124,47 @@ mod tests {
             assert!(why.contains(part), "{why}");
         }
         assert!(model_of(&fields(json!({ "model_type": "bert" }))).unwrap().is_none());
+        let of_pali = |inner: &str| {
+            let outer = json!({ "model_type": "colpali", "vlm_config": { "model_type": inner } });
+            model_of(&fields(outer)).map(Option::unwrap).map_err(|error| error.to_string())
+        };
+        let inner = of_pali("paligemma").unwrap();
+        assert_eq!(inner.text(INNER_TYPE).unwrap(), Some("paligemma"));
+        assert!(of_pali("qwen2_vl").unwrap_err().contains("vlm_config.model_type"));
+    }
+
+    #[test]
+    fn modernvbert_has_the_names_of_idefics3() {
+        let model = json!({ "model_type": "modernvbert", "pixel_shuffle_factor": 2 });
+        let whole = json!({ "model_type": "colmodernvbert", "vlm_config": model.clone() });
+        for config in [model, whole] {
+            let read = model_of(&fields(config)).unwrap().unwrap();
+            assert_eq!(read.size("scale_factor").unwrap(), Some(2));
+            assert_eq!(read.size("image_token_id").unwrap(), Some(50_407));
+            assert_eq!(read.text(INNER_TYPE).unwrap(), Some(MODERN));
+        }
+    }
+
+    #[test]
+    fn attention_of_colqwen3_5_is_declared_causal() {
+        const CONTRACT: &str = "retrieval_attention_contract";
+        let of = |config: Value, architecture: &str| {
+            require_causal(&fields(config), architecture).map_err(|error| error.to_string())
+        };
+        for config in [
+            json!({ CONTRACT: "causal" }),
+            json!({ CONTRACT: "causal", "text_config": { CONTRACT: "causal" } }),
+            json!({ "text_config": { CONTRACT: "causal" } }),
+        ] {
+            assert_eq!(of(config, COL_QWEN3_5), Ok(()));
+        }
+        for config in [
+            json!({}),
+            json!({ CONTRACT: "bidirectional" }),
+            json!({ CONTRACT: "causal", "text_config": { CONTRACT: "bidirectional" } }),
+        ] {
+            assert_eq!(of(config.clone(), "ColQwen3"), Ok(()));
+            assert!(of(config, COL_QWEN3_5).unwrap_err().contains(CONTRACT));
+        }
     }
 }

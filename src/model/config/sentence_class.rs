@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use super::ConfigError;
 use super::file::Fields;
 use crate::model::{encoder_class::EncoderHead, families::encoders, static_embedding};
 use crate::{model_files, module_list};
@@ -33,6 +34,21 @@ pub(super) fn of_table(folder: &Path) -> Option<Fields> {
     let mut object = Map::new();
     object.insert("architectures".to_owned(), json!([static_embedding::ARCHITECTURE]));
     Some(Fields::translated(&folder.join(module_list::FILE), object, Vec::new()))
+}
+
+/// Refuses a folder that has a model for each kind of text, and none for all.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] names the folders of the models.
+pub(super) fn require_one_model(folder: &Path) -> Result<(), ConfigError> {
+    let routes = module_list::routes_in(folder);
+    if routes.is_empty() || model_files::exists(&folder.join("config.json")) {
+        return Ok(());
+    }
+    let object = Map::from_iter([("type".to_owned(), json!("Router"))]);
+    let fields = Fields::translated(&folder.join(module_list::FILE), object, Vec::new());
+    let expected = format!("a folder of one of its routes as the model: {}", routes.join(", "));
+    Err(fields.invalid("type", &expected))
 }
 
 /// Sets the fields that the file of the `Transformer` changes. The reader of poolers reports its
@@ -111,6 +127,17 @@ mod tests {
         for other in [None, Some("[]"), Some("no JSON"), Some(r#"[{"type": "a.LogitScore"}]"#)] {
             assert_eq!(class(other, "t5"), "T5ForConditionalGeneration", "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_router_is_served_by_its_routes() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let router = json!({"structure": {"query": ["query_0_Transformer"]}});
+        std::fs::write(folder.path().join("router_config.json"), router.to_string()).unwrap();
+        let why = require_one_model(folder.path()).unwrap_err().to_string();
+        assert!(why.contains("Router") && why.contains("query_0_Transformer"), "{why}");
+        std::fs::write(folder.path().join("config.json"), "{}").unwrap();
+        assert!(require_one_model(folder.path()).is_ok());
     }
 
     /// As `sentence_transformers.base.modules.Transformer.load` passes them to `AutoConfig`.

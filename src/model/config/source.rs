@@ -30,6 +30,7 @@ impl ConfigSource {
         if let Some(fields) = sentence_class::of_table(model) {
             return Ok(Self { fields, layout: None });
         }
+        sentence_class::require_one_model(model)?;
         let mut source = Self::of_folder(model)?;
         sentence_class::take_changes(model, &mut source.fields);
         if let Some(model) = retrieval::model_of(&source.fields)? {

@@ -2,7 +2,7 @@
 //! fields beside it that count for text. In `InternVLChatModel` the object is `llm_config`.
 
 use super::file::Fields;
-use super::{ConfigError, unsupported};
+use super::{ConfigError, retrieval, unsupported};
 use crate::model::wrapper::{TextModel, TextSizes, Wrapped, Wrapper};
 
 /// Whether the output layer uses the matrix of the embedding.
@@ -34,6 +34,7 @@ pub(super) fn text_of(
     wrapper: &'static Wrapper,
 ) -> Result<(Fields, Wrapped), ConfigError> {
     check_model_type(outer, wrapper)?;
+    retrieval::require_causal(outer, wrapper.architecture)?;
     unsupported::refuse(outer, &[])?;
     let is_of_authors = wrapper.model_type == "internvl_chat";
     let text_config = if is_of_authors { LLM } else { TEXT };
@@ -79,8 +80,11 @@ pub(super) fn text_of(
 }
 
 /// Other values of `model_type` beside an entry of `architectures`.
-const OTHER_MODEL_TYPES: [(&str, &str); 1] =
-    [("LightOnOCRForConditionalGeneration", "lighton_ocr")];
+const OTHER_MODEL_TYPES: [(&str, &str); 3] = [
+    ("LightOnOCRForConditionalGeneration", "lighton_ocr"),
+    ("ColQwen3", "qwen3_vl"),
+    ("ColModernVBertForRetrieval", "modernvbert"),
+];
 
 fn check_model_type(outer: &Fields, wrapper: &Wrapper) -> Result<(), ConfigError> {
     let is_other =

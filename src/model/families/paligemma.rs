@@ -36,7 +36,8 @@ pub(super) const WRAPPER: Wrapper = Wrapper {
 /// HF `PaliGemmaConfig` sets it in the config of the text model, whose masks it makes itself.
 const BIDIRECTIONAL: &[&str] = &["use_bidirectional_attention"];
 
-fn of_gemma(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+/// Adjusts Gemma 1 as the text model of PaliGemma.
+pub(super) fn of_gemma(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     (gemma::FAMILY.adjust)(&fields.without(BIDIRECTIONAL), config)
 }
 

@@ -200,19 +200,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         model_type: "qwen3_vl",
         models: "Qwen3-VL, the dense models",
         texts: &[TextModel {
-            family: Family {
-                architecture: QWEN3_VL,
-                model_type: "qwen3_vl_text",
-                defaults: Defaults {
-                    max_position_embeddings: 128_000,
-                    rope_theta: 500_000.0,
-                    ..qwen3::FAMILY.defaults
-                },
-                windows: WindowRule::Never,
-                rope: AXES_IN_TURNS,
-                ..qwen3::FAMILY
-            },
-            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            family: Family { architecture: QWEN3_VL, ..QWEN3_VL_TEXT },
+            sizes: QWEN3_VL_SIZES,
             experts: &[],
         }],
         may_be_flat: false,
@@ -263,7 +252,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
                 rope: PARTIAL_AXES_IN_TURNS,
                 ..qwen3_5::FAMILY
             },
-            sizes: sizes([248_320, 4_096, 12_288, 32, 16]),
+            sizes: QWEN3_5_SIZES,
             experts: &[],
         }],
         may_be_flat: false,
@@ -412,6 +401,22 @@ pub(super) const QWEN2_VL_TEXT: Family = Family {
     ..qwen2::FAMILY
 };
 pub(super) const QWEN2_VL_SIZES: TextSizes = sizes([152_064, 8_192, 29_568, 80, 64]);
+
+/// HF `Qwen3VLTextConfig`.
+pub(super) const QWEN3_VL_TEXT: Family = Family {
+    model_type: "qwen3_vl_text",
+    defaults: Defaults {
+        max_position_embeddings: 128_000,
+        rope_theta: 500_000.0,
+        ..qwen3::FAMILY.defaults
+    },
+    windows: WindowRule::Never,
+    rope: AXES_IN_TURNS,
+    ..qwen3::FAMILY
+};
+pub(super) const QWEN3_VL_SIZES: TextSizes = sizes([151_936, 4_096, 22_016, 32, 32]);
+
+pub(super) const QWEN3_5_SIZES: TextSizes = sizes([248_320, 4_096, 12_288, 32, 16]);
 
 /// `mtp` predicts several tokens a step.
 pub(super) const VISUAL_AND_MTP: &[&str] = &["visual", "model.visual", "mtp", "model.mtp"];

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, AttentionMask, AttentionParams, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
-    WeightDtype, WeightVector, encoder_attention, encoder_self_attention, gated_norm,
-    paged_attention, profile::timed, qk_norm_rope, qk_norm_rope_and_cache, reshape_and_cache,
-    rms_norm, rope, scale_rows,
+    Activation, AttentionMask, AttentionParams, DisentangledAttention, GatedNorm, HeadNorm,
+    QkvHeads, RotaryTable, WeightDtype, WeightVector, disentangled_attention, encoder_attention,
+    encoder_self_attention, gated_norm, paged_attention, profile::timed, qk_norm_rope,
+    qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
 };
 
+use super::disentangled;
 use super::linears::AttentionParts;
 use super::padding::Padding;
 use super::relative_positions;
@@ -42,6 +43,8 @@ pub(in crate::model) struct Attention {
     o_proj: Linear,
     rotary: Option<Arc<RotaryTable>>,
     params: AttentionParams,
+    /// The attention in the place of that of `params`, in models that have it.
+    disentangled: Option<DisentangledAttention>,
     temperature: Option<TemperatureConfig>,
     /// Ones, if the heads of values are normalised.
     values_norm: Option<WeightVector>,
@@ -139,6 +142,10 @@ impl Attention {
             None => v,
             Some(weight) => self.normed(v, self.heads.num_kv_heads, weight),
         };
+        if let Some(disentangled) = &self.disentangled {
+            let batch = step.batch();
+            return timed("attention", || disentangled_attention(q, k, v, batch, disentangled));
+        }
         let [k, v] = [k, v].map(|heads| self.padding.of_cache(heads));
         self.padding.removed(self.attend([self.padding.added(q), k, v], step))
     }
@@ -261,12 +268,18 @@ impl Attention {
         params
             .require_place(loader.device())
             .map_err(refused(&place.module(names.attention.o_proj)))?;
+        let (heads, across) =
+            (heads(loader, place, attention)?, norms_across(loader, place, attention)?);
+        let qkv_proj = Linear::load(loader, &qkv, inputs, attention.qkv_bias)?;
+        let qkv_proj = disentangled::with_biases(loader, place, attention, qkv_proj)?;
+        let disentangled = disentangled::load(loader, place, attention, &qkv_proj)?;
         Ok(Self {
-            heads: heads(loader, place, attention)?,
-            across: norms_across(loader, place, attention)?,
+            heads,
+            across,
             padding: Padding::of(attention),
             gate: gate.transpose()?,
-            qkv_proj: Linear::load(loader, &qkv, inputs, attention.qkv_bias)?,
+            qkv_proj,
+            disentangled,
             o_proj: Linear::load(loader, &[o], attention.q_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,
             params,

@@ -5,6 +5,7 @@ mod activation;
 mod arrangement;
 mod attention;
 pub(super) mod delta_net;
+mod disentangled;
 mod embedding;
 mod feed_forward;
 pub(super) mod griffin;

@@ -1,6 +1,6 @@
 //! The heads of encoders, resolved by the fields of `config.json`.
 
-use std::path::Path;
+use std::{iter, path::Path};
 
 use serde_json::{Map, Value};
 
@@ -38,12 +38,23 @@ pub(in crate::model) struct EncoderPlan {
     pub(super) pools_classes: bool,
     /// The head of a masked language model, for a sparse pooling.
     pub(super) vocabulary: Option<MaskedLmPlan>,
-    /// The module of the projection of each token, and whether it has a bias.
-    pub(super) projection: Option<(&'static str, bool)>,
+    /// The projection of each token.
+    pub(super) projection: Option<ProjectionPlan>,
     /// Whether texts have no vector behind the projection.
     pub(super) projects_tokens_alone: bool,
     /// The modules of two layers behind the tokens of a ranking.
     pub(super) listwise: Option<[&'static str; 2]>,
+}
+
+/// A projection whose rows decide the width of vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ProjectionPlan {
+    /// Its module.
+    pub(super) module: &'static str,
+    /// Its module in other checkpoints.
+    pub(super) other: Option<&'static str>,
+    /// Whether it has a bias. `None`: the checkpoint decides.
+    pub(super) has_bias: Option<bool>,
 }
 
 impl EncoderHead {
@@ -75,8 +86,12 @@ impl EncoderPlan {
             _ => None,
         };
         let projection = match head {
-            EncoderHead::TokenVectors { module, has_bias } => Some((module, has_bias)),
-            EncoderHead::Projected { module, .. } => Some((module, false)),
+            EncoderHead::TokenVectors { module, other, has_bias } => {
+                Some(ProjectionPlan { module, other, has_bias })
+            }
+            EncoderHead::Projected { module, .. } => {
+                Some(ProjectionPlan { module, other: None, has_bias: Some(false) })
+            }
             _ => None,
         };
         let field = match head {
@@ -105,9 +120,11 @@ impl EncoderPlan {
     /// Returns the names of the tensors of projections, whose rows are known when they are loaded.
     pub(super) fn projections(&self) -> Vec<String> {
         let mut names = Vec::new();
-        if let Some((module, has_bias)) = self.projection {
-            names.push(format!("{module}.weight"));
-            names.extend(has_bias.then(|| format!("{module}.bias")));
+        if let Some(ProjectionPlan { module, other, has_bias }) = self.projection {
+            for module in iter::once(module).chain(other) {
+                names.push(format!("{module}.weight"));
+                names.extend((has_bias != Some(false)).then(|| format!("{module}.bias")));
+            }
         }
         let layers = self.listwise.iter().flatten();
         names.extend(layers.map(|module| format!("{module}.weight")));

@@ -8,7 +8,7 @@ use super::{
     Classifier, ClassifierPlan, Dense, DenseActivation, DenseNorm, PairInput, Pooler, PoolerPlan,
     Shortcut, Stage, VocabularyHead,
     classifier_plan::{ClassifierWeights, REWARD_LAYERS},
-    encoder_plan::LayerPlan,
+    encoder_plan::{LayerPlan, ProjectionPlan},
     gguf_modules,
     plan::refused,
 };
@@ -56,16 +56,8 @@ pub(in crate::model) fn load(
     if encoder.is_some() {
         add_unused(model, loader);
     }
-    let projection = encoder.and_then(|plan| plan.projection).map(|(module, has_bias)| {
-        // The rows of the matrix decide the width of vectors.
-        let outputs = loader.num_rows(module).unwrap_or(1);
-        let weight = loader.values(&format!("{module}.weight"), &[outputs, hidden_size])?;
-        let bias = match has_bias {
-            true => loader.values(&format!("{module}.bias"), &[outputs])?,
-            false => Vec::new(),
-        };
-        Ok::<_, ModelError>(plain_layer(weight, bias, hidden_size))
-    });
+    let projection = encoder.and_then(|plan| plan.projection);
+    let projection = projection.map(|plan| load_projection(plan, hidden_size, loader));
     let layers = projection.transpose()?.into_iter();
     let mut projection: Vec<Stage> = layers.map(plain_stage).collect();
     if let Some(modules) = encoder.and_then(|plan| plan.listwise) {
@@ -145,6 +137,26 @@ fn assemble(
         token_heads,
         ranking,
     })
+}
+
+/// Loads a projection.
+fn load_projection(
+    plan: ProjectionPlan,
+    hidden_size: usize,
+    loader: &mut WeightLoader<'_>,
+) -> Result<Dense, ModelError> {
+    let ProjectionPlan { module, other, has_bias } = plan;
+    let other = other.filter(|module| loader.has(&format!("{module}.weight")));
+    let module = other.unwrap_or(module);
+    let (weight, bias) = (format!("{module}.weight"), format!("{module}.bias"));
+    // The rows of the matrix decide the width of vectors.
+    let outputs = loader.num_rows(module).unwrap_or(1);
+    let weight = loader.values(&weight, &[outputs, hidden_size])?;
+    let bias = match has_bias.unwrap_or_else(|| loader.has(&bias)) {
+        true => loader.values(&bias, &[outputs])?,
+        false => Vec::new(),
+    };
+    Ok(plain_layer(weight, bias, hidden_size))
 }
 
 fn load_classifier(

@@ -20,6 +20,7 @@ mod plan;
 mod pooler;
 mod poolings;
 mod ranking;
+mod routes;
 mod stage;
 mod token_heads;
 mod tokens;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     ClassifierActivation, Poolings, Stage, WeightPooling,
     module_files::{self, ModuleFile, invalid, json},
+    routes::ModuleLists,
 };
 use crate::{
     config::SequencePooling,
@@ -15,7 +16,6 @@ use crate::{
     model_files, module_list,
 };
 
-const MODULES: &str = module_list::FILE;
 const MODULE_KINDS: &str = "Transformer, MLMTransformer, WeightedLayerPooling, Pooling, \
      SpladePooling, Dense, LayerNorm, Dropout, Normalize, MultiVectorMask or LogitScore of \
      sentence_transformers, or StaticEmbedding at the first place";
@@ -75,24 +75,25 @@ pub struct LogitScore {
 }
 
 impl SentenceTransformers {
-    /// Reads the files of the folder `model`. Returns `None` if it has no `modules.json`.
+    /// Reads the files of the folder `model`. Returns `None` if it has no `modules.json` and begins
+    /// no route of a `Router`.
     ///
     /// # Errors
     /// [`ModelError`] names the file and the field at fault, also for modules that are not
     /// supported.
     pub fn read(model: &Path) -> Result<Option<Self>, ModelError> {
-        let path = model.join(MODULES);
-        let Some(modules) = json(&path)? else { return Ok(None) };
-        let modules = modules.as_array().ok_or_else(|| invalid(&path, "", &modules, "a list"))?;
+        let Some(ModuleLists { folder, path, modules }) = ModuleLists::read(model)? else {
+            return Ok(None);
+        };
         let mut this = Self::default();
         for (index, module) in modules.iter().enumerate() {
-            this.add(model, &path, module, index == 0)?;
+            this.add(&folder, &path, module, index == 0)?;
         }
         let mut types = modules.iter().filter_map(|module| module.get("type")?.as_str());
         let is_pylate = types.any(|kind| kind.starts_with("pylate."));
         require_token_vectors(model)?;
         (this.max_seq_length, this.tokenizer_limit) = limits(model)?;
-        this.read_settings(model, is_pylate)?;
+        this.read_settings(&folder, is_pylate)?;
         Ok(Some(this))
     }
 
@@ -276,6 +277,8 @@ fn length(path: &Path, field: &str) -> Result<Option<usize>, ConfigError> {
 mod tests {
     use super::super::{Pooling, Shortcut};
     use super::*;
+
+    const MODULES: &str = module_list::FILE;
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::TempDir::new().unwrap();

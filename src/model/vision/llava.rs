@@ -19,7 +19,7 @@ use super::{
     TowerPlan, VisionFamily, VisionPlan, activation, onevision, phi3v, stored, token, two_towers,
 };
 use crate::model::ModelError;
-use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
+use crate::model::config::{ConfigError, Fields, INNER_TYPE, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
 use crate::model::two_towers::TwoTowers;
 use crate::model::weight_loader::WeightLoader;
@@ -98,7 +98,8 @@ pub(super) fn read(
         position_axes: 1,
         attention: match family {
             VisionFamily::Gemma3 => ItemAttention::WithinItems,
-            VisionFamily::PaliGemma => ItemAttention::WithinPrompts,
+            // In a class of late interaction, all tokens of any prompt do.
+            VisionFamily::PaliGemma if !outer.has(INNER_TYPE) => ItemAttention::WithinPrompts,
             _ => ItemAttention::None,
         },
         towers,
@@ -327,7 +328,10 @@ fn projector(
     };
     Ok(match family {
         VisionFamily::Idefics3 => ProjectorConfig {
-            layers: &["modality_projection.proj"],
+            layers: match outer.has(INNER_TYPE) {
+                true => &["modality_projection"],
+                false => &["modality_projection.proj"],
+            },
             has_bias: false,
             merge: outer.size("scale_factor")?.unwrap_or(2),
             ..plain
@@ -461,6 +465,13 @@ pub(super) fn load_vit(
         "model.vision_tower",
         "model.vision_model",
         "vision_model",
+        "model.vision_model.vision_model",
+        "vlm.vision_model.vision_model",
+        "vlm.vision_model",
+        "vlm.vision_tower.vision_model",
+        "vlm.model.vision_tower.vision_model",
+        "vlm.vision_tower",
+        "vlm.model.vision_tower",
         phi3v::TOWER,
     ];
     let module = stored(loader, &towers, &format!("{}.weight", config.names.patches));
@@ -468,6 +479,9 @@ pub(super) fn load_vit(
         "multi_modal_projector",
         "model.multi_modal_projector",
         "model.connector",
+        "vlm.connector",
+        "vlm.multi_modal_projector",
+        "vlm.model.multi_modal_projector",
         "mlp1",
         phi3v::MODULE,
     ];

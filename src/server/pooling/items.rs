@@ -1,6 +1,6 @@
 //! The sides of pairs as a body has them: texts, and contents with images, videos and sounds.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     engine::PairSide,
@@ -60,7 +60,7 @@ impl Item {
     }
 }
 
-/// Returns the items of the field `name` with their content.
+/// Returns the items of the field `name` with their content. `kwargs` are settings of all images.
 ///
 /// # Errors
 /// 400 if the model does not take a part, or its content is not allowed or cannot be fetched. As in
@@ -70,6 +70,7 @@ pub(super) async fn sides(
     name: &str,
     items: Vec<Item>,
     model: &str,
+    kwargs: &Map<String, Value>,
 ) -> Result<Vec<PairSide>, ApiError> {
     let state = &exchange.state;
     let is_content = |item: &Item| matches!(item, Item::Parts(_));
@@ -87,7 +88,7 @@ pub(super) async fn sides(
         if parts.is_empty() {
             return Err(ApiError::validation(&place, "List should have at least 1 item"));
         }
-        let mut media = state.media_parts(model);
+        let mut media = state.media_parts(model).with_kwargs(kwargs.clone());
         let parts = parts.iter().enumerate();
         let parts =
             parts.map(|(part, value)| check_part(&format!("{place}.{part}"), value, &mut media));

@@ -1,4 +1,4 @@
-//! Variables of the chat template that writes a pair.
+//! Variables of the chat template that writes a pair, and settings of its pictures.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use crate::server::{
     chat::{given_kwargs, with_default_kwargs},
     http::error::ApiError,
+    media::media_kwargs,
     state::AppState,
 };
 
@@ -17,9 +18,18 @@ pub(in crate::server) struct PairVariables {
     /// The task that decides relevance: the variable `instruction`, unless that has a value.
     instruction: Option<String>,
     chat_template_kwargs: Option<Map<String, Value>>,
+    mm_processor_kwargs: Option<Map<String, Value>>,
 }
 
 impl PairVariables {
+    /// Returns the settings of the model's processor for all pictures of the request.
+    ///
+    /// # Errors
+    /// If there are some and the server does not accept them.
+    pub(super) fn media_kwargs(&self, state: &AppState) -> Result<Map<String, Value>, ApiError> {
+        media_kwargs(state, self.mm_processor_kwargs.as_ref(), None)
+    }
+
     /// Returns all variables. Those of the request win over the server's.
     ///
     /// # Errors
@@ -49,7 +59,7 @@ mod tests {
     #[test]
     fn the_instruction_is_a_variable_that_has_no_value_yet() {
         let of = |body: Value| {
-            let PairVariables { instruction, chat_template_kwargs } =
+            let PairVariables { instruction, chat_template_kwargs, .. } =
                 serde_json::from_value(body).unwrap();
             Value::Object(with_instruction(chat_template_kwargs.unwrap_or_default(), instruction))
         };

@@ -88,9 +88,10 @@ pub(in crate::server) async fn rerank(
     JsonBody(request): JsonBody<RerankRequest>,
 ) -> Result<Json<Ranking>, ApiError> {
     let RerankRequest { query, documents, top_n, limits, variables, fields } = request;
+    let kwargs = variables.media_kwargs(&exchange.state)?;
     let variables = variables.checked(&exchange.state)?;
-    let (queries, compared) = limits.cut(&exchange.state, query, documents.clone()).await?;
-    let compared = exchange.compare("/rerank", &fields, queries, compared, &variables).await?;
+    let sides = limits.cut(&exchange.state, query, documents.clone()).await?;
+    let compared = exchange.compare("/rerank", &fields, sides, &variables, &kwargs).await?;
     let (Results { id, model, num_tokens, .. }, scores) = compared;
     let results = with_texts(ranked(&scores, Some(top_n)), documents);
     let usage = ShortUsage::new(num_tokens);

@@ -80,9 +80,10 @@ pub(in crate::server) async fn score(
     JsonBody(request): JsonBody<ScoreRequest>,
 ) -> Result<Response, ApiError> {
     let ScoreRequest { queries, documents, limits, variables, fields } = request;
+    let kwargs = variables.media_kwargs(&exchange.state)?;
     let variables = variables.checked(&exchange.state)?;
-    let (queries, documents) = limits.cut(&exchange.state, queries, documents).await?;
-    let compared = exchange.compare("/score", &fields, queries, documents, &variables).await?;
+    let sides = limits.cut(&exchange.state, queries, documents).await?;
+    let compared = exchange.compare("/score", &fields, sides, &variables, &kwargs).await?;
     let (results, scores) = compared;
     let Results { id, created, model, num_tokens, .. } = results;
     let data = scores.iter().enumerate();
@@ -93,14 +94,15 @@ pub(in crate::server) async fn score(
 
 impl Exchange {
     /// Compares texts, or contents with images. An item on one side alone is compared with each on
-    /// the other side. `variables` are those of the template that writes a pair.
+    /// the other side. `variables` are those of the template that writes a pair, and `kwargs` are
+    /// settings of images.
     pub(super) async fn compare(
         &self,
         route: &'static str,
         fields: &PoolingFields,
-        queries: Vec<Item>,
-        documents: Vec<Item>,
+        (queries, documents): (Vec<Item>, Vec<Item>),
         variables: &Map<String, Value>,
+        kwargs: &Map<String, Value>,
     ) -> Result<(Results, Vec<f32>), ApiError> {
         if !variables.is_empty() {
             // Each pair has its own copy.
@@ -109,8 +111,8 @@ impl Exchange {
             self.memory.grow(bytes.saturating_mul(num_pairs)).await?;
         }
         let model = fields.model(&self.state).await?;
-        let queries = sides(self, "queries", queries, &model).await?;
-        let documents = sides(self, "documents", documents, &model).await?;
+        let queries = sides(self, "queries", queries, &model, kwargs).await?;
+        let documents = sides(self, "documents", documents, &model, kwargs).await?;
         let copied = self.state.engine.copied_bytes(&queries, &documents);
         self.memory.grow(copied).await?;
         let (scoring, prompts) = self.state.engine.scoring_of(queries, documents, variables)?;

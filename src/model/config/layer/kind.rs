@@ -10,6 +10,8 @@ pub(crate) enum MixerKind {
     RoundedAlibi,
     /// Attention to both sides, with biases by the distance of tokens.
     RelativePositions,
+    /// Attention to both sides, with terms by contents and positions.
+    Disentangled,
     Latent,
     Mamba,
     Mamba2,
@@ -26,6 +28,7 @@ impl MixerKind {
             Self::Attention => "attention",
             Self::RoundedAlibi => "ALiBi rounded to bfloat16",
             Self::RelativePositions => "relative positions",
+            Self::Disentangled => "disentangled attention",
             Self::Latent => "latent attention (MLA)",
             Self::Mamba => "Mamba",
             Self::Mamba2 => "Mamba 2",
@@ -39,7 +42,7 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::RoundedAlibi => false,
+            Self::RoundedAlibi | Self::Disentangled => false,
             Self::Attention
             | Self::RelativePositions
             | Self::Latent
@@ -67,6 +70,7 @@ pub(crate) fn kinds(layers: &[LayerConfig]) -> Vec<MixerKind> {
 /// Returns the kinds of a mixer. Two mixers may be parallel.
 fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
     let attention = mixer.attention().map(|attention| match attention.distance_biases {
+        _ if attention.disentangled.is_some() => MixerKind::Disentangled,
         Some(_) => MixerKind::RelativePositions,
         None if attention.alibi.is_some() && !attention.is_causal => MixerKind::RelativePositions,
         None if attention.rounds_alibi => MixerKind::RoundedAlibi,

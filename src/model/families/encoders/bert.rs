@@ -94,7 +94,7 @@ pub(super) const CLASSES: &[EncoderClass] = &[
     EncoderClass {
         architecture: "HF_ColBERT",
         family: &FAMILY,
-        head: EncoderHead::TokenVectors { module: "linear", has_bias: false },
+        head: EncoderHead::TokenVectors { module: "linear", other: None, has_bias: Some(false) },
     },
 ];
 

@@ -1,6 +1,7 @@
 //! The families of encoders, one file each, and their classes.
 
 mod bert;
+mod deberta;
 mod distilbert;
 mod electra;
 mod ernie;
@@ -28,11 +29,16 @@ use super::{
     PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
     bloom::slopes as alibi_slopes, gpt_oss, llama, qwen3,
 };
-use crate::model::config::{DistanceBiasConfig, SumProjection, TokenTypes};
+use crate::model::config::{
+    DisentangledConfig, DistanceBiasConfig, PositionProjection, SumProjection, TokenTypes,
+};
 use crate::model::encoder_class::{
     ClassHead, EncoderClass, EncoderHead, HeadActivation, HeadModule, LmTransform, MaskedLmHead,
     PoolingField, dense,
 };
+
+/// ModernBERT, which multimodal classes have as their text model.
+pub(super) const MODERNBERT: Family = modernbert::FAMILY;
 
 /// The classes of all encoders.
 pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
@@ -53,6 +59,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         electra::CLASSES,
         ernie::CLASSES,
         xlm_roberta_xl::CLASSES,
+        deberta::CLASSES,
         jina_5::CLASSES,
         voyage::CLASSES,
         jina_rank::CLASSES,
