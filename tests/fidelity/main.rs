@@ -320,6 +320,12 @@ models! {
     sarvam_moe_groups: "sarvam_moe-groups",
     sarvam_mla: "sarvam_mla",
     sarvam_mla_yarn: "sarvam_mla-yarn",
+    olmo_hybrid: "olmo_hybrid",
+    olmo_hybrid_rope: "olmo_hybrid-rope",
+    axk1: "axk1",
+    axk1_listed: "axk1-listed",
+    mistral4: "mistral4",
+    mistral4_groups: "mistral4-groups",
 }
 
 models! {
@@ -334,6 +340,7 @@ models! {
     llama4_vl_published: "llama4_vl-published",
     mistral3: "mistral3",
     mistral3_inside: "mistral3-inside",
+    mistral3_experts: "mistral3-experts",
     llava: "llava",
     llava_inside: "llava-inside",
     llava_qwen2: "llava-qwen2",

@@ -25,6 +25,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers import (
+    AXK1Config,
     AfmoeConfig,
     ApertusConfig,
     ArceeConfig,
@@ -91,6 +92,7 @@ from transformers import (
     MiniCPM3Config,
     MiniMaxConfig,
     MiniMaxM2Config,
+    Mistral4Config,
     Ministral3Config,
     MinistralConfig,
     MixtralConfig,
@@ -102,6 +104,7 @@ from transformers import (
     OlmoConfig,
     Olmo3Config,
     OlmoeConfig,
+    OlmoHybridConfig,
     OPTConfig,
     PersimmonConfig,
     Phi3Config,
@@ -123,6 +126,7 @@ from transformers import (
     VaultGemmaConfig,
     YoutuConfig,
 )
+from transformers import Mistral4ForCausalLM
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -133,6 +137,9 @@ from safetensors.torch import load_file, save_file
 import authors
 import wrappers
 from corpus import sentences, train_tokenizer
+
+# transformers 5.24 has the class, and does not find it.
+AutoModelForCausalLM.register(Mistral4Config, Mistral4ForCausalLM, exist_ok=True)
 
 # `Llama4ForConditionalGeneration` of transformers 5.24 reads it, and outputs of text lack it.
 MoeCausalLMOutputWithPast.image_outputs = None
@@ -1449,6 +1456,75 @@ MODELS |= {
                mscale_all_dim=0.8),
     )
     | dict(rewrite=authors.as_sarvam),
+}
+
+LATENT_MOE = LATENT | dict(
+    num_experts_per_tok=2, moe_intermediate_size=8, n_routed_experts=6, q_lora_rank=10,
+)
+
+
+def with_own_convolutions(folder):
+    """Cuts the convolutions of OLMo Hybrid as its authors do. transformers 5.24 writes three equal
+    parts."""
+    tensors, config = authors.read(folder)
+    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    keys = key_heads * config["linear_key_head_dim"]
+    widths = [keys, keys, heads * config["linear_value_head_dim"]]
+    for name in [name for name in tensors if name.endswith("q_conv1d.weight")]:
+        names = [name.replace("q_conv", f"{part}_conv") for part in "qkv"]
+        whole = torch.cat([tensors[name] for name in names])
+        tensors |= zip(names, whole.split(widths))
+    authors.write(folder, tensors, config)
+
+
+def with_unused_norms(folder):
+    """Gives an A.X K1 the tensors of the published checkpoints: norms of experts in dense layers,
+    and no biases of the choice."""
+    tensors, config = authors.read(folder)
+    for layer in range(config["num_hidden_layers"]):
+        name = f"model.layers.{layer}.post_mlp_layernorm.weight"
+        tensors.setdefault(name, torch.full([config["hidden_size"]], 3.0))
+        tensors.pop(f"model.layers.{layer}.mlp.gate.e_score_correction_bias", None)
+    authors.write(folder, tensors, config)
+
+
+MODELS |= {
+    "olmo_hybrid": tiniest(
+        OlmoHybridConfig, "head_dim", num_hidden_layers=4, num_key_value_heads=3,
+        linear_key_head_dim=8, linear_value_head_dim=12, initializer_range=0.15,
+        rope_parameters=dict(rope_type="default", rope_theta=None),
+    )
+    | dict(before=with_own_convolutions),
+    "olmo_hybrid-rope": tiniest(
+        OlmoHybridConfig, "head_dim", num_hidden_layers=3, linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_conv_kernel_dim=3, linear_allow_neg_eigval=False,
+        linear_key_head_dim=6, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-3,
+        layer_types=["full_attention", "linear_attention", "linear_attention"],
+        **rope("default", 500.0),
+    )
+    | dict(before=with_own_convolutions),
+    "axk1": tiniest(
+        AXK1Config, "head_dim", **LATENT_MOE, num_hidden_layers=3, n_group=3, topk_group=2,
+        first_k_dense_replace=1, **scaled_scores(1.0, 1.0),
+    ),
+    "axk1-listed": tiniest(
+        AXK1Config, "head_dim", **LATENT_MOE, num_hidden_layers=3, n_group=1, topk_group=1,
+        mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, attention_bias=True,
+        routed_scaling_factor=1.5, rope_interleave=False, tie_word_embeddings=True,
+        rms_norm_eps=1e-3, **rope("default", 500.0),
+    )
+    | dict(before=with_unused_norms),
+    "mistral4": tiniest(
+        Mistral4Config, "head_dim", **LATENT_MOE, num_hidden_layers=3, first_k_dense_replace=1,
+        **scaled_scores(1.0, 1.0, llama_4_scaling_beta=0.4),
+    ),
+    "mistral4-groups": tiniest(
+        Mistral4Config, "head_dim", **LATENT_MOE | dict(q_lora_rank=None), n_group=3, topk_group=2,
+        norm_topk_prob=False, routed_scaling_factor=1.5, rope_interleave=False,
+        attention_bias=True, tie_word_embeddings=True,
+        **rope("yarn", 500.0, factor=2.0, original_max_position_embeddings=8,
+               llama_4_scaling_beta=0.3),
+    ),
 }
 
 MODELS |= authors.models(tiniest, rope)

@@ -49,6 +49,7 @@ pub(crate) fn gated_delta_rule(
             tokens * num_heads,
             num_heads,
             gates.stride() * gates.lanes,
+            rule.beta_max,
         );
     }
     let of_keys = num_key_heads * key_dim;
@@ -121,6 +122,7 @@ fn factors_kernel(
     units: usize,
     num_heads: usize,
     stride: usize,
+    beta_max: f32,
 ) {
     let unit = ABSOLUTE_POS;
     if unit >= units {
@@ -130,5 +132,5 @@ fn factors_kernel(
     let (b, a) = (gates[token * stride + head], gates[token * stride + num_heads + head]);
     let rate = softplus(a + dt_bias[head]);
     factors[2 * unit] = (-a_log[head].exp() * rate).exp();
-    factors[2 * unit + 1] = 1.0f32 / (1.0f32 + (-b).exp());
+    factors[2 * unit + 1] = beta_max / (1.0f32 + (-b).exp());
 }

@@ -4,7 +4,7 @@
 //!
 //! - [`gated_delta_rule`] (HF `torch_recurrent_gated_delta_rule` of Qwen3-Next,
 //!   <https://arxiv.org/abs/2412.06464>): q and k are divided by `√(Σx² + 1e-6)`, and q by
-//!   `√key_dim`. With `β = σ(b)` and `d = exp(−exp(A_log) · softplus(a + dt_bias))`:
+//!   `√key_dim`. With `β = β_max · σ(b)` and `d = exp(−exp(A_log) · softplus(a + dt_bias))`:
 //!   `S ← d·S + k·(β·(v − d·Sᵀk))ᵀ`, and the output is `Sᵀq`.
 //! - [`lightning_attention`] (HF `MiniMaxLightningAttention`, <https://arxiv.org/abs/2501.08313>):
 //!   `S ← exp(−slope)·S + k·vᵀ`, and the output is `Sᵀq`.
@@ -46,6 +46,8 @@ pub struct GatedDeltaRule {
     heads: LinearHeads,
     a_log: WeightVector,
     dt_bias: WeightVector,
+    /// The limit of the factors of changes.
+    beta_max: f32,
     /// The factors of normalised queries, then of keys, of all key heads. Only on a GPU.
     #[cfg(feature = "gpu")]
     key_scales: WeightVector,
@@ -75,10 +77,18 @@ impl GatedDeltaRule {
             heads,
             a_log: keep(a_log)?,
             dt_bias: keep(dt_bias)?,
+            beta_max: 1.0,
             #[cfg(feature = "gpu")]
             key_scales: keep(heads.key_scales())?,
             state_at,
         })
+    }
+
+    /// Returns the same rule with another limit of the factors of changes, which is 1. With 2, a
+    /// change may turn a state around.
+    #[must_use]
+    pub fn with_beta_max(self, beta_max: f32) -> Self {
+        Self { beta_max, ..self }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn gated_delta_rule(rule: &GatedDeltaRule, qkv: &[f32], gates: &[f32]
             let k = unit(&row[keys + at..keys + at + key_dim]);
             q.iter_mut().for_each(|q| *q /= (key_dim as f64).sqrt());
             let v = &row[2 * keys + head * value_dim..][..value_dim];
-            let beta = 1.0 / (1.0 + f64::from(-gates[head]).exp());
+            let beta = f64::from(rule.beta_max) / (1.0 + f64::from(-gates[head]).exp());
             let a = f64::from(gates[num_heads + head]) + f64::from(rule.dt_bias.cpu()[head]);
             let decay = (-f64::from(rule.a_log.cpu()[head]).exp() * a.exp().ln_1p()).exp();
             let state = &mut states[head * key_dim * value_dim..][..key_dim * value_dim];

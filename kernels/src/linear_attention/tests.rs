@@ -17,7 +17,9 @@ fn rule(heads: LinearHeads, seed: usize) -> GatedDeltaRule {
 pub(super) fn rule_on(heads: LinearHeads, seed: usize, device: &Device) -> GatedDeltaRule {
     let a_log = noise(heads.num_heads, seed).iter().map(|x| 3.0 * x - 2.0).collect();
     let dt_bias = noise(heads.num_heads, seed + 1);
-    GatedDeltaRule::new(heads, a_log, dt_bias, OTHER, device).unwrap()
+    let beta_max = if seed.is_multiple_of(2) { 2.0 } else { 1.0 };
+    let rule = GatedDeltaRule::new(heads, a_log, dt_bias, OTHER, device).unwrap();
+    rule.with_beta_max(beta_max)
 }
 
 /// Returns the inputs of the tokens of a sequence: q, k and v, and gates up to ±3.

@@ -4,6 +4,7 @@
 mod authors;
 mod encoders;
 mod more;
+mod newer;
 mod states;
 
 use serde_json::{Value, json};
@@ -55,16 +56,14 @@ fn rows(architecture: &str) -> Vec<Row> {
             honoured("mlp_bias", json!(true)),
             honoured("hidden_act", json!("relu")),
         ],
-        "Bloom" => {
-            let mut rows = vec![
-                honoured("layer_norm_epsilon", json!(0.5)),
-                honoured("seq_length", json!(99)),
-                honoured("apply_residual_connection_post_layernorm", json!(true)),
-            ];
-            rows.extend([honoured("n_layer", json!(3)), honoured("n_head", json!(8))]);
-            rows.push(unchanged("activation_function", json!("relu")));
-            rows
-        }
+        "Bloom" => vec![
+            honoured("layer_norm_epsilon", json!(0.5)),
+            honoured("seq_length", json!(99)),
+            honoured("apply_residual_connection_post_layernorm", json!(true)),
+            honoured("n_layer", json!(3)),
+            honoured("n_head", json!(8)),
+            unchanged("activation_function", json!("relu")),
+        ],
         "Cohere" => vec![
             honoured("logit_scale", json!(2.0)),
             honoured("use_qk_norm", json!(true)),
@@ -278,7 +277,7 @@ fn rows(architecture: &str) -> Vec<Row> {
         | "LongcatFlash" | "MiniCPM3" | "Youtu" => latent_tests::rows(architecture),
         other => {
             let rows = more::rows(other).or_else(|| states::rows(other));
-            let rows = rows.or_else(|| authors::rows(other));
+            let rows = rows.or_else(|| authors::rows(other)).or_else(|| newer::rows(other));
             rows.unwrap_or_else(|| panic!("no rows for {other}"))
         }
     }
@@ -306,7 +305,8 @@ fn plain_base(architecture: &str) -> Value {
         "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 4, "head_dim": 16, "max_position_embeddings": 1024,
     });
-    for needed in [latent_tests::needed(architecture), authors::needed(architecture)] {
+    let needed = [latent_tests::needed, authors::needed, newer::needed];
+    for needed in needed.map(|needed| needed(architecture)) {
         for (field, value) in needed.as_object().into_iter().flatten() {
             config[field] = value.clone();
         }

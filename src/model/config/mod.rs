@@ -32,7 +32,7 @@ pub use layer::{
 };
 pub(crate) use layer::{DistanceBiasConfig, MixerKind, kinds};
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
-pub(crate) use model::{NormedResidual, SumProjection, TokenTypes};
+pub(crate) use model::{NormedResidual, OtherNorms, SumProjection, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
 pub(crate) use file::Fields;

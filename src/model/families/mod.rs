@@ -3,6 +3,7 @@
 mod afmoe;
 mod apertus;
 mod arcee;
+mod axk1;
 mod bailing_moe;
 mod bailing_moe_v2;
 mod bamba;
@@ -83,6 +84,7 @@ mod minimax_m2;
 mod ministral;
 mod ministral3;
 mod mistral;
+mod mistral4;
 mod mixtral;
 mod mpt;
 mod nanochat;
@@ -91,6 +93,7 @@ mod nemotron_h;
 mod olmo;
 mod olmo2;
 mod olmo3;
+mod olmo_hybrid;
 mod olmoe;
 mod opt;
 mod orion;
@@ -129,7 +132,7 @@ use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
     Fields, GateClamp, Gemma4Config, GriffinConfig, GroupScoring, LayerConfig, LightningConfig,
     Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind,
-    MlpConfig, ModelConfig, MoeConfig, NormedResidual, ParallelConfig, PerLayerConfig,
+    MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig, PerLayerConfig,
     RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig, StateLayers,
     TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
@@ -262,6 +265,9 @@ pub(super) const FAMILIES: &[&Family] = &[
     &granite_swa::FAMILY,
     &granite_moe_swa::FAMILY,
     &pangu_embedded::FAMILY,
+    &olmo_hybrid::FAMILY,
+    &axk1::FAMILY,
+    &mistral4::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

@@ -30,13 +30,15 @@ fn add_delta_net(
     for part in delta_net::parts(config, &module).iter().flatten() {
         tensors.part(part, hidden, false);
     }
-    let conv = [config.conv_channels(), config.kernel];
-    add_conv(tensors, &module(delta_net::CONV), conv, false);
+    for (name, channels) in config.convs() {
+        add_conv(tensors, &module(name), [channels, config.kernel], false);
+    }
     for name in [delta_net::A_LOG, delta_net::DT_BIAS] {
         tensors.0.push((module(name), vec![config.num_heads]));
     }
-    tensors.weight(&module(delta_net::NORM), &[config.value_dim]);
-    tensors.part(&Part::new(module(delta_net::OUT), hidden), config.values(), false);
+    tensors.weight(&module(config.modules.norm()), &[config.value_dim]);
+    let out = Part::new(module(config.modules.out()), hidden);
+    tensors.part(&out, config.values(), false);
 }
 
 fn add_short_conv(

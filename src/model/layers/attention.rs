@@ -287,7 +287,7 @@ fn mask(attention: &AttentionConfig) -> AttentionMask {
 
 impl TemperatureConfig {
     /// Returns `q`, `[num_tokens, q_size]`, times the factor of each token's position.
-    fn scaled(self, q: Tensor<2>, positions: &[u32]) -> Tensor<2> {
+    pub(super) fn scaled(self, q: Tensor<2>, positions: &[u32]) -> Tensor<2> {
         let factor = |position: &u32| {
             let steps = ((*position as f32 + self.addend) / self.floor).floor();
             steps.ln_1p() * self.scale + 1.0

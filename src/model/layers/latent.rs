@@ -25,7 +25,7 @@ use super::arrangement::{Arrangement, Part, neighbours_apart};
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm};
 use crate::model::adapters::SiteId;
-use crate::model::config::{LatentConfig, Mixer, NormConfig};
+use crate::model::config::{LatentConfig, Mixer, NormConfig, TemperatureConfig};
 use crate::model::family::{KvNames, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
@@ -42,6 +42,7 @@ pub(in crate::model) struct LatentAttention {
     o_proj: Linear,
     rotary: Arc<RotaryTable>,
     params: AttentionParams,
+    temperature: Option<TemperatureConfig>,
     /// The layer of the KV cache that holds its latents.
     kv_layer: usize,
 }
@@ -101,10 +102,15 @@ impl LatentAttention {
     ) -> Tensor<2> {
         let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
+        let in_sequence = positions.in_sequence();
         let (positions, rotary) = positions.of_own_table(&self.rotary);
         let (q, keys) = timed("qkv", || {
             (self.queries.forward(x.clone(), adapters), self.kv_a_proj.forward(x, adapters))
         });
+        let q = match self.temperature {
+            None => q,
+            Some(temperature) => temperature.scaled(q, in_sequence),
+        };
         let q = timed("absorb", || self.absorbed(q, positions, rotary, adapters));
         let keys = timed("qk_norm_rope", || latent_keys(keys, &self.kv_a_norm, positions, rotary));
         timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
@@ -188,6 +194,7 @@ impl LatentAttention {
             o_proj: Linear::load(loader, &[parts.o], o_size, bias)?,
             rotary: rotary.with(&latent.rope)?,
             params: AttentionParams::new(latent.num_heads, latent.scale),
+            temperature: latent.temperature,
             kv_layer: place.index,
         })
     }

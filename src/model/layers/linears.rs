@@ -96,7 +96,7 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
     match mixer {
         RecurrentConfig::DeltaNet(config) => {
             let [projections, gates] = delta_net::parts(config, |name| place.module(name));
-            vec![projections, gates, out(delta_net::OUT)]
+            vec![projections, gates, out(config.modules.out())]
         }
         RecurrentConfig::ShortConv(config) => {
             let parts = short_conv::parts(place, config.channels);
