@@ -374,10 +374,10 @@ fn add_attention(
         tensors.part(&part, hidden, attention.qkv_bias);
     }
     if let QkvNames::Gated { gate, .. } = names.attention.qkv {
-        tensors.part(&Part::new(module(gate), attention.q_size()), hidden, false);
+        tensors.part(&Part::new(module(gate), attention.o_size()), hidden, false);
     }
     let o = Part::new(module(names.attention.o_proj), hidden).transposed(names.is_transposed);
-    tensors.part(&o, attention.q_size(), attention.o_bias);
+    tensors.part(&o, attention.o_size(), attention.o_bias);
 }
 
 fn add_latent(tensors: &mut Tensors, latent: &LatentConfig, parts: LatentParts, hidden: usize) {

@@ -89,6 +89,7 @@ from transformers import (
     Mamba2Config,
     MambaConfig,
     MellumConfig,
+    MiMoV2FlashConfig,
     MiniCPM3Config,
     MiniMaxConfig,
     MiniMaxM2Config,
@@ -1463,6 +1464,31 @@ LATENT_MOE = LATENT | dict(
 )
 
 
+MIMO_V2 = dict(n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8)
+
+
+def as_mimo_v2(folder):
+    """Gives a MiMo V2 Flash the fields of its published config."""
+    tensors, config = authors.read(folder)
+    rope, types = config.pop("rope_parameters"), config.pop("layer_types")
+    config |= dict(
+        hybrid_layer_pattern=[int(kind == "sliding_attention") for kind in types],
+        moe_layer_freq=[int(kind == "sparse") for kind in config.pop("mlp_layer_types")],
+        layernorm_epsilon=config.pop("rms_norm_eps"),
+        sliding_window_size=config.pop("sliding_window") - 1,
+        rope_theta=rope["full_attention"]["rope_theta"],
+        swa_rope_theta=rope["sliding_attention"]["rope_theta"],
+        partial_rotary_factor=rope["full_attention"]["partial_rotary_factor"],
+        swa_num_attention_heads=config["num_attention_heads"],
+        swa_num_key_value_heads=2 * config["num_key_value_heads"],
+        swa_head_dim=config["head_dim"], swa_v_head_dim=config["v_head_dim"],
+        add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
+        n_shared_experts=None, routed_scaling_factor=None, scoring_func="sigmoid",
+        topk_method="noaux_tc",
+    )
+    authors.write(folder, tensors, config)
+
+
 def with_own_convolutions(folder):
     """Cuts the convolutions of OLMo Hybrid as its authors do. transformers 5.24 writes three equal
     parts."""
@@ -1514,6 +1540,23 @@ MODELS |= {
         rms_norm_eps=1e-3, **rope("default", 500.0),
     )
     | dict(before=with_unused_norms),
+    "mimo_v2_flash": tiniest(
+        MiMoV2FlashConfig, **MIMO_V2, num_hidden_layers=7, num_attention_heads=4, sliding_window=6,
+        head_dim=12, v_head_dim=8,
+    )
+    | dict(rewrite=as_mimo_v2),
+    "mimo_v2_flash-listed": tiniest(
+        MiMoV2FlashConfig, **MIMO_V2, num_hidden_layers=3, num_attention_heads=4,
+        sliding_window=9, head_dim=8, v_head_dim=8, attention_value_scale=None,
+        attention_bias=True, norm_topk_prob=False, tie_word_embeddings=True, n_group=2,
+        topk_group=1, routed_scaling_factor=1.5,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"],
+        rope_parameters=dict(
+            full_attention=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5),
+            sliding_attention=dict(rope_type="default", rope_theta=900.0, partial_rotary_factor=0.25),
+        ),
+    ),
     "mistral4": tiniest(
         Mistral4Config, "head_dim", **LATENT_MOE, num_hidden_layers=3, first_k_dense_replace=1,
         **scaled_scores(1.0, 1.0, llama_4_scaling_beta=0.4),

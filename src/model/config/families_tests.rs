@@ -305,8 +305,7 @@ fn plain_base(architecture: &str) -> Value {
         "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 4, "head_dim": 16, "max_position_embeddings": 1024,
     });
-    let needed = [latent_tests::needed, authors::needed, newer::needed];
-    for needed in needed.map(|needed| needed(architecture)) {
+    for needed in [latent_tests::needed(architecture), authors::needed(architecture)] {
         for (field, value) in needed.as_object().into_iter().flatten() {
             config[field] = value.clone();
         }

@@ -118,6 +118,10 @@ pub struct AttentionConfig {
     /// Whether values are the keys before their norm and their rotation: HF
     /// `Gemma4TextAttention` with `attention_k_eq_v`.
     pub values_are_keys: bool,
+    /// Elements of a value, if it is narrower than a head.
+    pub value_dim: Option<usize>,
+    /// The factor of values.
+    pub value_scale: f32,
     /// The number of heads in the KV cache, a multiple of `num_kv_heads`, and their width there, if
     /// layers differ. `None`: those of this layer.
     pub cached_heads: Option<(usize, usize)>,
@@ -195,6 +199,11 @@ impl AttentionConfig {
     /// Returns the number of elements of a token's queries.
     pub(crate) fn q_size(&self) -> usize {
         self.num_heads * self.head_dim
+    }
+
+    /// Returns the number of elements of a token's results: those of values for each query head.
+    pub(crate) fn o_size(&self) -> usize {
+        self.num_heads * self.value_dim.unwrap_or(self.head_dim)
     }
 
     /// Returns the elements of a head in the KV cache. It is even, so a head of an odd width ends
@@ -339,6 +348,8 @@ pub(crate) fn read_alike(
         normalizes_values: false,
         kv_from: None,
         values_are_keys: false,
+        value_dim: None,
+        value_scale: 1.0,
         cached_heads: None,
         joins_halves: false,
         parts_halves: false,

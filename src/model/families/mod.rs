@@ -77,6 +77,7 @@ mod mamba;
 mod mamba2;
 mod mellum;
 mod mimo;
+mod mimo_v2_flash;
 mod minicpm;
 mod minicpm3;
 mod minimax;
@@ -268,6 +269,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &olmo_hybrid::FAMILY,
     &axk1::FAMILY,
     &mistral4::FAMILY,
+    &mimo_v2_flash::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

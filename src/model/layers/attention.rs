@@ -11,6 +11,7 @@ use playhouse_kernels::{
 };
 
 use super::linears::AttentionParts;
+use super::mamba2::scaled;
 use super::padding::Padding;
 use super::relative_positions;
 use super::rotary::RotaryTables;
@@ -46,6 +47,10 @@ pub(in crate::model) struct Attention {
     values_norm: Option<WeightVector>,
     /// Whether the projection has no values, because they are its keys.
     values_are_keys: bool,
+    /// The zeros of values that are narrower than heads.
+    values_padding: Option<Padding>,
+    /// The factor of values.
+    value_scale: f32,
     /// Whether a token attends to no token after it.
     is_causal: bool,
     /// Whether it reads the keys and values of another layer, and has none of its own.
@@ -75,10 +80,20 @@ impl Attention {
             self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
         let qkv = if self.values_are_keys { self.with_values(qkv) } else { qkv };
+        let qkv = match self.values_padding {
+            Some(padding) => self.with_wide_values(qkv, padding),
+            None => qkv,
+        };
         let output = match self.caches_heads_as_they_are() {
             true => self.attend_cached(qkv, positions, step),
             false => self.attend_changed(qkv, positions, step),
         };
+        let output = match self.values_padding {
+            Some(padding) => padding.removed(output),
+            None => output,
+        };
+        // The factor of values is that of their weighted sums.
+        let output = scaled(output, self.value_scale);
         let output = match gate {
             Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
             None => output,
@@ -91,6 +106,15 @@ impl Attention {
         let QkvHeads { num_heads, num_kv_heads, head_dim, .. } = self.heads;
         let keys = qk.clone().narrow(1, num_heads * head_dim, num_kv_heads * head_dim);
         Tensor::cat(vec![qk, keys], 1)
+    }
+
+    /// Returns queries, keys and values, of which the last are as wide as the others.
+    fn with_wide_values(&self, qkv: Tensor<2>, padding: Padding) -> Tensor<2> {
+        let QkvHeads { num_heads, num_kv_heads, head_dim, .. } = self.heads;
+        let kept = (num_heads + num_kv_heads) * head_dim;
+        let num_values = qkv.dims()[1] - kept;
+        let values = padding.added(qkv.clone().narrow(1, kept, num_values));
+        Tensor::cat(vec![qkv.narrow(1, 0, kept), values], 1)
     }
 
     /// Returns whether keys and values go to the KV cache as [`qk_norm_rope`] makes them.
@@ -261,12 +285,14 @@ impl Attention {
             padding: Padding::of(attention),
             gate: gate.transpose()?,
             qkv_proj: Linear::load(loader, &qkv, inputs, attention.qkv_bias)?,
-            o_proj: Linear::load(loader, &[o], attention.q_size(), attention.o_bias)?,
+            o_proj: Linear::load(loader, &[o], attention.o_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,
             params,
             temperature: attention.temperature,
             values_norm: values_norm.transpose()?,
             values_are_keys: attention.values_are_keys,
+            values_padding: Padding::of_values(attention),
+            value_scale: attention.value_scale,
             is_causal: attention.is_causal,
             shares_keys: attention.kv_from.is_some(),
             kv_layer: place.kv_layer(),

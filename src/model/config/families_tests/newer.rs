@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 use super::{Row, honoured, latent_tests, refused, unchanged};
 
 /// Returns the fields that a config of `architecture` needs for each row to have an effect.
-pub(super) fn needed(_: &str) -> Value {
-    json!({})
+pub(super) fn needed(architecture: &str) -> Value {
+    match architecture {
+        "MiMoV2FlashForCausalLM" => json!({ "num_key_value_heads": 2, "v_head_dim": 8 }),
+        _ => json!({}),
+    }
 }
 
 /// Returns the fields of a family.
@@ -29,6 +32,43 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             unchanged("mlp_bias", json!(true)),
             refused("linear_num_key_heads", json!(3)),
             refused("layer_types", json!(["full_attention", "sliding_attention"])),
+        ],
+        "MiMoV2Flash" => vec![
+            honoured("v_head_dim", json!(16)),
+            honoured("attention_value_scale", json!(0.5)),
+            honoured("attention_value_scale", json!(null)),
+            honoured("attention_bias", json!(true)),
+            honoured("add_full_attention_sink_bias", json!(true)),
+            honoured("add_swa_attention_sink_bias", json!(false)),
+            honoured("hybrid_layer_pattern", json!([1, 0])),
+            honoured("layer_types", json!(["sliding_attention", "full_attention"])),
+            honoured("moe_layer_freq", json!([1, 1])),
+            honoured("mlp_layer_types", json!(["sparse", "dense"])),
+            honoured("sliding_window", json!(9)),
+            honoured("sliding_window_size", json!(9)),
+            unchanged("sliding_window_size", json!(128)),
+            honoured("swa_num_key_value_heads", json!(1)),
+            honoured("swa_rope_theta", json!(77.0)),
+            honoured("rope_theta", json!(77.0)),
+            honoured("partial_rotary_factor", json!(0.5)),
+            honoured("n_routed_experts", json!(16)),
+            honoured("num_local_experts", json!(16)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("norm_topk_prob", json!(false)),
+            honoured("routed_scaling_factor", json!(2.0)),
+            honoured("n_group", json!(4)),
+            honoured("layernorm_epsilon", json!(0.5)),
+            refused("v_head_dim", json!(32)),
+            refused("swa_v_head_dim", json!(9)),
+            refused("swa_head_dim", json!(9)),
+            refused("swa_num_attention_heads", json!(9)),
+            refused("swa_num_key_value_heads", json!(3)),
+            refused("hybrid_layer_pattern", json!([2, 0])),
+            refused("moe_layer_freq", json!(1)),
+            refused("n_shared_experts", json!(1)),
+            refused("scoring_func", json!("softmax")),
+            refused("topk_method", json!("greedy")),
         ],
         _ => return None,
     })
