@@ -326,6 +326,8 @@ models! {
     axk1_listed: "axk1-listed",
     mistral4: "mistral4",
     mistral4_groups: "mistral4-groups",
+    kimi_linear: "kimi_linear",
+    kimi_linear_listed: "kimi_linear-listed",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

@@ -82,6 +82,7 @@ from transformers import (
     InternLM3Config,
     Jais2Config,
     JambaConfig,
+    KimiLinearConfig,
     Lfm2Config,
     Lfm2MoeConfig,
     Llama4TextConfig,
@@ -1459,9 +1460,30 @@ MODELS |= {
     | dict(rewrite=authors.as_sarvam),
 }
 
+KIMI = LATENT | dict(num_local_experts=6, num_experts_per_tok=2, moe_intermediate_size=8)
 LATENT_MOE = LATENT | dict(
     num_experts_per_tok=2, moe_intermediate_size=8, n_routed_experts=6, q_lora_rank=10,
 )
+
+
+def as_kimi_linear(folder):
+    """Gives a Kimi Linear the fields of its published config."""
+    tensors, config = authors.read(folder)
+    names = dict(
+        linear_num_heads="num_heads", linear_head_dim="head_dim",
+        linear_conv_kernel_dim="short_conv_kernel_size",
+    )
+    inner = {name: config.pop(ours) for ours, name in names.items()}
+    kinds = list(enumerate(config.pop("layer_types"), 1))
+    inner["full_attn_layers"] = [layer for layer, kind in kinds if kind == "full_attention"]
+    inner["kda_layers"] = [layer for layer, kind in kinds if kind != "full_attention"]
+    config["first_k_dense_replace"] = config.pop("mlp_layer_types").count("dense")
+    config |= dict(
+        linear_attn_config=inner, mla_use_nope=True, moe_layer_freq=1, rope_scaling=None,
+        rope_theta=10_000.0, moe_router_activation_func="sigmoid", use_grouped_topk=True,
+        num_nextn_predict_layers=0,
+    )
+    authors.write(folder, tensors, config)
 
 
 MIMO_V2 = dict(n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8)
@@ -1540,6 +1562,18 @@ MODELS |= {
         rms_norm_eps=1e-3, **rope("default", 500.0),
     )
     | dict(before=with_unused_norms),
+    "kimi_linear": tiniest(
+        KimiLinearConfig, "head_dim", **KIMI, num_hidden_layers=5, linear_num_heads=2,
+        linear_head_dim=8, initializer_range=0.2, tie_word_embeddings=False,
+    )
+    | dict(rewrite=as_kimi_linear),
+    "kimi_linear-listed": tiniest(
+        KimiLinearConfig, "head_dim", **KIMI | dict(q_lora_rank=10), num_hidden_layers=3,
+        linear_num_heads=3, linear_head_dim=10, linear_conv_kernel_dim=3, n_group=3, topk_group=2,
+        layer_types=["full_attention", "linear_attention", "linear_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, n_shared_experts=2,
+        routed_scaling_factor=1.5, initializer_range=0.2, tie_word_embeddings=False,
+    ),
     "mimo_v2_flash": tiniest(
         MiMoV2FlashConfig, **MIMO_V2, num_hidden_layers=7, num_attention_heads=4, sliding_window=6,
         head_dim=12, v_head_dim=8,
@@ -1585,7 +1619,7 @@ def randomize(model, seed):
     generator = torch.Generator().manual_seed(seed)
     config = model.config.get_text_config()
     for name, parameter in model.named_parameters():
-        if name.endswith("linear_attn.A_log"):
+        if name.endswith(("linear_attn.A_log", "forget_gate.A_log")):
             # Heads that forget within a token, and heads that remember the whole prompt.
             parameter.data.uniform_(-5.0, 1.0, generator=generator)
         elif name.endswith("rg_lru.recurrent_param"):

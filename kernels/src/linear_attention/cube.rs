@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::prepare::EPS;
-use super::{GatedDeltaRule, LightningAttention, LinearHeads};
+use super::{GatedDeltaRule, KimiDeltaRule, LightningAttention, LinearHeads};
 use crate::cube::{Norm, Rows, cubes, normed, softplus, words_buffer};
 use crate::kv_cache::KvLayer;
 use crate::paged_attention::AttentionMetadata;
@@ -62,6 +62,18 @@ pub(crate) fn gated_delta_rule(
     };
     let heads = matrix_heads(heads, [0, of_keys, 2 * of_keys]);
     advance(MatrixRule::Delta, heads, &inputs, &states)
+}
+
+/// Is never called: a rule is not made for a GPU.
+pub(crate) fn kimi_delta_rule(
+    _: CubeTensor,
+    _: CubeTensor,
+    _: CubeTensor,
+    _: &KimiDeltaRule,
+    _: &mut KvLayer,
+    _: &AttentionMetadata,
+) -> CubeTensor {
+    unreachable!("`KimiDeltaRule::new` refuses GPUs")
 }
 
 /// Takes the states of lightning attention over the tokens.

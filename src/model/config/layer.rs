@@ -22,8 +22,8 @@ pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alo
 pub use moe::{GateClamp, GroupScoring, MoeConfig, Scoring, SharedExpert};
 pub(crate) use recurrent::StateLayers;
 pub use recurrent::{
-    DeltaNetConfig, DeltaNetModules, GriffinConfig, LightningConfig, RecurrentConfig,
-    ShortConvConfig,
+    DeltaNetConfig, DeltaNetModules, GriffinConfig, KimiDeltaConfig, LightningConfig,
+    RecurrentConfig, ShortConvConfig,
 };
 pub(crate) use windows::WindowRule;
 pub(super) use windows::{LAYER_TYPES, SLIDING};

@@ -67,6 +67,7 @@ mod internlm3;
 mod iquestcoder;
 mod jais2;
 mod jamba;
+mod kimi_linear;
 mod late_interaction;
 mod lfm2;
 mod lfm2_moe;
@@ -131,11 +132,11 @@ mod youtu;
 use super::audio::AudioFamily;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
-    Fields, GateClamp, Gemma4Config, GriffinConfig, GroupScoring, LayerConfig, LightningConfig,
-    Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind,
-    MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig, PerLayerConfig,
-    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig, StateLayers,
-    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+    Fields, GateClamp, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig, LayerConfig,
+    LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer,
+    MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig,
+    PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig,
+    StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -270,6 +271,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &axk1::FAMILY,
     &mistral4::FAMILY,
     &mimo_v2_flash::FAMILY,
+    &kimi_linear::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

@@ -1,6 +1,7 @@
 //! The linear layers of a layer of the model, as lists of modules, without their weights.
 
 use super::arrangement::{Part, gate_part, qkv_parts};
+use super::kimi_delta::{self, KimiParts};
 use super::moe::{expert_parts, latent_parts, shared_mlp};
 use super::{LatentParts, LayerPlace, QueryParts, delta_net, lightning, mlp, short_conv};
 use crate::model::config::{
@@ -109,6 +110,12 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
         }
         // No other files have models with this mixer.
         RecurrentConfig::Griffin(_) => Vec::new(),
+        RecurrentConfig::Kimi(config) => {
+            let KimiParts { qkv, forget, b, gate } =
+                KimiParts::of(config, hidden, |name| place.module(name));
+            let gates = forget.into_iter().chain(gate).map(|(part, _)| vec![part]);
+            [qkv, vec![b], out(kimi_delta::OUT)].into_iter().chain(gates).collect()
+        }
     }
 }
 

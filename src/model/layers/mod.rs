@@ -8,6 +8,7 @@ pub(super) mod delta_net;
 mod embedding;
 mod feed_forward;
 pub(super) mod griffin;
+pub(super) mod kimi_delta;
 mod latent;
 pub(super) mod lightning;
 mod linear;

@@ -8,6 +8,9 @@ use super::{Row, honoured, latent_tests, refused, unchanged};
 pub(super) fn needed(architecture: &str) -> Value {
     match architecture {
         "MiMoV2FlashForCausalLM" => json!({ "num_key_value_heads": 2, "v_head_dim": 8 }),
+        "KimiLinearForCausalLM" => {
+            json!({ "layer_types": ["full_attention", "linear_attention"] })
+        }
         _ => json!({}),
     }
 }
@@ -32,6 +35,37 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             unchanged("mlp_bias", json!(true)),
             refused("linear_num_key_heads", json!(3)),
             refused("layer_types", json!(["full_attention", "sliding_attention"])),
+        ],
+        "KimiLinear" => vec![
+            honoured("q_lora_rank", json!(24)),
+            honoured("kv_lora_rank", json!(24)),
+            honoured("qk_nope_head_dim", json!(12)),
+            honoured("qk_rope_head_dim", json!(12)),
+            honoured("v_head_dim", json!(12)),
+            honoured("attention_bias", json!(true)),
+            honoured("hidden_act", json!("gelu")),
+            honoured("linear_num_heads", json!(4)),
+            honoured("linear_head_dim", json!(16)),
+            honoured("linear_conv_kernel_dim", json!(3)),
+            honoured("linear_attn_config", json!({ "num_heads": 4 })),
+            honoured("num_local_experts", json!(16)),
+            honoured("num_experts_per_token", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("num_shared_experts", json!(3)),
+            honoured("moe_renormalize", json!(false)),
+            honoured("num_expert_group", json!(4)),
+            honoured("routed_scaling_factor", json!(7.0)),
+            honoured("first_k_dense_replace", json!(0)),
+            honoured("mlp_layer_types", json!(["sparse", "dense"])),
+            honoured("num_nextn_predict_layers", json!(1)),
+            // Attention has no positions.
+            unchanged("rope_theta", json!(77.0)),
+            unchanged("rope_scaling", json!({ "rope_type": "linear", "factor": 2.0 })),
+            refused("mla_use_nope", json!(false)),
+            refused("moe_router_activation_func", json!("softmax")),
+            refused("linear_attn_config", json!({ "num_heads": 100_000 })),
+            refused("tie_word_embeddings", json!(true)),
+            refused("layer_types", json!(["full_attention", "conv"])),
         ],
         "MiMoV2Flash" => vec![
             honoured("v_head_dim", json!(16)),

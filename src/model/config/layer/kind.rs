@@ -14,6 +14,7 @@ pub(crate) enum MixerKind {
     Mamba,
     Mamba2,
     DeltaNet,
+    KimiDelta,
     ShortConv,
     Lightning,
     Griffin,
@@ -30,6 +31,7 @@ impl MixerKind {
             Self::Mamba => "Mamba",
             Self::Mamba2 => "Mamba 2",
             Self::DeltaNet => "gated delta rules",
+            Self::KimiDelta => "Kimi's delta rules",
             Self::ShortConv => "short convolutions",
             Self::Lightning => "lightning attention",
             Self::Griffin => "gated linear recurrences (RG-LRU)",
@@ -39,7 +41,7 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::RoundedAlibi => false,
+            Self::RoundedAlibi | Self::KimiDelta => false,
             Self::Attention
             | Self::RelativePositions
             | Self::Latent
@@ -81,6 +83,7 @@ fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
         Mixer::Recurrent(RecurrentConfig::ShortConv(_)) => Some(MixerKind::ShortConv),
         Mixer::Recurrent(RecurrentConfig::Lightning(_)) => Some(MixerKind::Lightning),
         Mixer::Recurrent(RecurrentConfig::Griffin(_)) => Some(MixerKind::Griffin),
+        Mixer::Recurrent(RecurrentConfig::Kimi(_)) => Some(MixerKind::KimiDelta),
     };
     [attention, other]
 }

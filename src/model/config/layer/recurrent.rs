@@ -1,5 +1,7 @@
-//! Mixers that carry a state from token to token in place of keys and values: gated delta rules,
-//! short convolutions, lightning attention and Griffin's recurrent blocks.
+//! Mixers that carry a state from token to token in place of keys and values: delta rules, short
+//! convolutions, lightning attention and Griffin's recurrent blocks.
+
+mod kimi;
 
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use super::{ActivationName, LayerConfig, Mixer, read_alike};
 use crate::model::config::file::Fields;
 use crate::model::config::{ConfigError, SIZE_MAX};
 use crate::model::family::Family;
+pub use kimi::KimiDeltaConfig;
 
 /// Most heads and taps, far above any real number. The limit prevents absurd allocations.
 const HEADS_MAX: usize = 4_096;
@@ -31,6 +34,8 @@ pub enum RecurrentConfig {
     Lightning(LightningConfig),
     /// A gated linear recurrence over the outputs of a convolution.
     Griffin(GriffinConfig),
+    /// Kimi's delta rule.
+    Kimi(KimiDeltaConfig),
 }
 
 /// A gated delta rule over the outputs of a convolution: HF `Qwen3NextGatedDeltaNet`.
@@ -297,6 +302,7 @@ impl RecurrentConfig {
             Self::DeltaNet(config) => config.heads_at() + config.heads().state_len(),
             Self::ShortConv(config) => CausalConv::state_len(config.channels, config.kernel),
             Self::Griffin(config) => config.lru_at() + config.width,
+            Self::Kimi(config) => config.heads_at() + config.heads().state_len(),
             Self::Lightning(config) => {
                 let (num_heads, head_dim) = (config.slopes.len(), config.head_dim);
                 let heads = LinearHeads {
