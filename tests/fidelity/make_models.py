@@ -1574,8 +1574,8 @@ MODELS |= {
         mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, n_shared_experts=2,
         routed_scaling_factor=1.5, initializer_range=0.2, tie_word_embeddings=False,
     ),
-    "mimo_v2_flash": tiniest(
-        MiMoV2FlashConfig, **MIMO_V2, num_hidden_layers=7, num_attention_heads=4, sliding_window=6,
+    "mimo_v2_flash": small(
+        MiMoV2FlashConfig, "head_dim", **MIMO_V2, num_hidden_layers=7, sliding_window=6,
         head_dim=12, v_head_dim=8,
     )
     | dict(rewrite=as_mimo_v2),
