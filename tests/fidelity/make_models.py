@@ -29,8 +29,10 @@ from transformers import (
     AfmoeConfig,
     ApertusConfig,
     ArceeConfig,
+    BailingHybridConfig,
     BambaConfig,
     BioGptConfig,
+    BitNetConfig,
     BloomConfig,
     CodeGenConfig,
     Cohere2Config,
@@ -1511,6 +1513,37 @@ def as_mimo_v2(folder):
     authors.write(folder, tensors, config)
 
 
+def in_ternary(folder):
+    """Rounds the matrices of layers to -1, 0 and 1 times a scale, as values of float32.
+
+    Returns the function that writes them with two bits: the published checkpoint of BitNet.
+    """
+    tensors, config = authors.read(folder)
+    coded = dict(tensors)
+    for name, tensor in tensors.items():
+        if not name.endswith("_proj.weight"):
+            continue
+        scale = tensor.abs().mean()
+        ternary = (tensor / scale).round().clamp(-1, 1)
+        tensors[name] = ternary * scale
+        rows = -(-tensor.shape[0] // 4)
+        codes = torch.ones(4 * rows, tensor.shape[1], dtype=torch.uint8)
+        codes[: tensor.shape[0]] = (ternary + 1).to(torch.uint8)
+        parts = codes.unflatten(0, (4, rows))
+        coded[name] = sum(parts[i] << 2 * i for i in range(4)).to(torch.uint8)
+        coded[f"{name}_scale"] = scale.reshape(1)
+    authors.write(folder, tensors, config)
+
+    def write(folder):
+        quantized = dict(
+            quant_method="bitnet", linear_class="autobitlinear", quantization_mode="offline",
+            modules_to_not_convert=None,
+        )
+        authors.write(folder, coded, authors.config_of(folder) | dict(quantization_config=quantized))
+
+    return write
+
+
 def with_own_convolutions(folder):
     """Cuts the convolutions of OLMo Hybrid as its authors do. transformers 5.24 writes three equal
     parts."""
@@ -1573,6 +1606,26 @@ MODELS |= {
         layer_types=["full_attention", "linear_attention", "linear_attention"],
         mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, n_shared_experts=2,
         routed_scaling_factor=1.5, initializer_range=0.2, tie_word_embeddings=False,
+    ),
+    "bitnet": tiniest(
+        BitNetConfig, "head_dim", num_hidden_layers=3, num_key_value_heads=3,
+        attention_bias=True, rms_norm_eps=1e-3, **rope("default", 700.0),
+    ),
+    "bitnet-ternary": tiniest(BitNetConfig, "head_dim", tie_word_embeddings=True)
+    | dict(prepare=in_ternary, dtype="float32"),
+    "bailing_moe_v3": tiniest(
+        BailingHybridConfig, "head_dim", **KIMI, num_hidden_layers=4, head_dim=8,
+        layer_group_size=2, first_k_dense_replace=1, n_group=3, topk_group=2,
+        initializer_range=0.2, tie_word_embeddings=False, **rope("default", 6_000_000.0),
+    )
+    | dict(before=wrappers.without("layer_types", "mlp_layer_types")),
+    "bailing_moe_v3-softplus": tiniest(
+        BailingHybridConfig, "head_dim", **KIMI | dict(q_lora_rank=10), num_hidden_layers=3,
+        head_dim=10, short_conv_kernel_size=3, kda_safe_gate=False, n_group=1, topk_group=1,
+        layer_types=["full_attention", "linear_attention", "linear_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, n_shared_experts=2,
+        routed_scaling_factor=1.5, initializer_range=0.2, tie_word_embeddings=False,
+        **rope("default", 500.0),
     ),
     "mimo_v2_flash": small(
         MiMoV2FlashConfig, "head_dim", **MIMO_V2, num_hidden_layers=7, sliding_window=6,

@@ -10,6 +10,10 @@ models! {
     mistral4_groups: "mistral4-groups",
     kimi_linear: "kimi_linear",
     kimi_linear_listed: "kimi_linear-listed",
+    bailing_moe_v3: "bailing_moe_v3",
+    bailing_moe_v3_softplus: "bailing_moe_v3-softplus",
+    bitnet: "bitnet",
+    bitnet_ternary: "bitnet-ternary",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

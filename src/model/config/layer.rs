@@ -122,6 +122,8 @@ pub struct AttentionConfig {
     pub value_dim: Option<usize>,
     /// The factor of values.
     pub value_scale: f32,
+    /// The RMS norm of the results of all heads together, before the output projection.
+    pub(crate) output_norm: Option<&'static str>,
     /// The number of heads in the KV cache, a multiple of `num_kv_heads`, and their width there, if
     /// layers differ. `None`: those of this layer.
     pub cached_heads: Option<(usize, usize)>,
@@ -189,6 +191,8 @@ pub struct MlpConfig {
     /// The share of the gate's outputs that are not used, if normally distributed. `None`: all are
     /// used.
     pub sparsity: Option<f64>,
+    /// The RMS norm before the projection back.
+    pub(crate) inner_norm: Option<&'static str>,
     /// The factor of the gate, before its activation.
     pub gate_multiplier: f32,
     /// The factor of the output.
@@ -311,6 +315,7 @@ pub(crate) fn read_alike(
         bias: mlp_bias,
         down_bias: mlp_bias,
         sparsity: None,
+        inner_norm: None,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,
     };
@@ -350,6 +355,7 @@ pub(crate) fn read_alike(
         values_are_keys: false,
         value_dim: None,
         value_scale: 1.0,
+        output_norm: None,
         cached_heads: None,
         joins_halves: false,
         parts_halves: false,

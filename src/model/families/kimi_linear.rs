@@ -92,6 +92,7 @@ fn read(fields: &Fields, layer: &LayerConfig) -> Result<KimiDeltaConfig, ConfigE
         kernel: size("short_conv_kernel_size", "linear_conv_kernel_dim", 4)?,
         activation: layer.activation(),
         decay: KimiDecay::Softplus,
+        names: ["self_attn", "o_proj"],
         has_low_rank_gates: true,
     };
     let field = if published.is_some() { PUBLISHED } else { "linear_num_heads" };

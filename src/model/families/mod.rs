@@ -6,8 +6,10 @@ mod arcee;
 mod axk1;
 mod bailing_moe;
 mod bailing_moe_v2;
+mod bailing_moe_v3;
 mod bamba;
 mod biogpt;
+mod bitnet;
 mod bloom;
 mod chatglm;
 mod codegen;
@@ -272,6 +274,8 @@ pub(super) const FAMILIES: &[&Family] = &[
     &mistral4::FAMILY,
     &mimo_v2_flash::FAMILY,
     &kimi_linear::FAMILY,
+    &bailing_moe_v3::FAMILY,
+    &bitnet::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -289,6 +293,7 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("RWForCausalLM", "RefinedWebModel", &falcon::FAMILY),
     ("ChatGLMModel", "chatglm", &chatglm::FAMILY),
     ("TeleChat3ForCausalLM", "telechat3", &llama::FAMILY),
+    ("BailingHybridForCausalLM", "bailing_hybrid", &bailing_moe_v3::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that

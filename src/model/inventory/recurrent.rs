@@ -74,20 +74,21 @@ fn add_kimi(
     hidden: usize,
     module: impl Fn(&str) -> String,
 ) {
-    let KimiParts { qkv, forget, b, gate } = KimiParts::of(config, hidden, &module);
+    let KimiParts { qkv, forget, b, gate, out } = KimiParts::of(config, hidden, &module);
     for part in qkv.iter().chain([&b]) {
         tensors.part(part, hidden, false);
     }
     for (part, inputs) in forget.iter().chain(&gate) {
         tensors.part(part, *inputs, false);
     }
+    let module = |name: &str| module(&config.module(name));
     for name in kimi_delta::CONVS {
         add_conv(tensors, &module(name), [config.width(), config.kernel], false);
     }
     tensors.0.push((module(kimi_delta::A_LOG), config.a_log_shape()));
     tensors.0.push((module(kimi_delta::DT_BIAS), vec![config.width()]));
     tensors.weight(&module(kimi_delta::NORM), &[config.head_dim]);
-    tensors.part(&Part::new(module(kimi_delta::OUT), hidden), config.width(), false);
+    tensors.part(&out, config.width(), false);
 }
 
 fn add_griffin(

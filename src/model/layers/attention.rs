@@ -49,6 +49,7 @@ pub(in crate::model) struct Attention {
     values_are_keys: bool,
     /// The zeros of values that are narrower than heads.
     values_padding: Option<Padding>,
+    output_norm: Option<Norm>,
     /// The factor of values.
     value_scale: f32,
     /// Whether a token attends to no token after it.
@@ -96,6 +97,10 @@ impl Attention {
         let output = scaled(output, self.value_scale);
         let output = match gate {
             Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
+            None => output,
+        };
+        let output = match &self.output_norm {
+            Some(norm) => norm.forward(output),
             None => output,
         };
         timed("o", || self.o_proj.forward(output, adapters))
@@ -252,6 +257,10 @@ impl Attention {
             .map(|slopes| loader.on_device("the slopes of ALiBi", slopes.to_vec()));
         let sinks =
             attention.sinks.map(|sinks| loader.vector(&place.module(sinks), attention.num_heads));
+        let output_norm = attention.output_norm.map(|name| {
+            let config = NormConfig { kind: NormKind::Rms, ..place.config.norm };
+            Norm::load(loader, &place.module(name), attention.o_size(), config)
+        });
         let ones = || vec![1.0; attention.head_dim];
         let values_norm =
             attention.normalizes_values.then(|| loader.on_device("the norm of values", ones()));
@@ -292,6 +301,7 @@ impl Attention {
             values_norm: values_norm.transpose()?,
             values_are_keys: attention.values_are_keys,
             values_padding: Padding::of_values(attention),
+            output_norm: output_norm.transpose()?,
             value_scale: attention.value_scale,
             is_causal: attention.is_causal,
             shares_keys: attention.kv_from.is_some(),

@@ -18,12 +18,10 @@ use crate::model::config::KimiDeltaConfig;
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Step};
 
-pub(in crate::model) const NORM: &str = "self_attn.o_norm";
-pub(in crate::model) const OUT: &str = "self_attn.o_proj";
-pub(in crate::model) const A_LOG: &str = "self_attn.A_log";
-pub(in crate::model) const DT_BIAS: &str = "self_attn.dt_bias";
-pub(in crate::model) const CONVS: [&str; 3] =
-    ["self_attn.q_conv1d", "self_attn.k_conv1d", "self_attn.v_conv1d"];
+pub(in crate::model) const NORM: &str = "o_norm";
+pub(in crate::model) const A_LOG: &str = "A_log";
+pub(in crate::model) const DT_BIAS: &str = "dt_bias";
+pub(in crate::model) const CONVS: [&str; 3] = ["q_conv1d", "k_conv1d", "v_conv1d"];
 
 /// Kimi's delta rule of one layer.
 #[derive(Debug)]
@@ -84,20 +82,20 @@ impl KimiDelta {
         config: &KimiDeltaConfig,
     ) -> Result<Self, ModelError> {
         let hidden = place.config.hidden_size;
-        let KimiParts { qkv, forget, b, gate } =
+        let module = |name: &str| place.module(&config.module(name));
+        let KimiParts { qkv, forget, b, gate, out } =
             KimiParts::of(config, hidden, |name| place.module(name));
-        let out = [Part::new(place.module(OUT), hidden)];
         let conv = Convolution {
-            module: place.module(CONVS[0]),
+            module: module(CONVS[0]),
             kernel: config.kernel,
             has_bias: false,
             activation: Some(activation::load(loader, place, config.activation)?),
         };
-        let convs = CONVS.map(|name| (place.module(name), config.width()));
+        let convs = CONVS.map(|name| (module(name), config.width()));
         let conv = conv.of_modules(loader, &convs)?;
-        let name = place.module(A_LOG);
+        let name = module(A_LOG);
         let a_log = loader.values(&name, &config.a_log_shape())?;
-        let dt_bias = loader.values(&place.module(DT_BIAS), &[config.width()])?;
+        let dt_bias = loader.values(&module(DT_BIAS), &[config.width()])?;
         let rule = KimiDeltaRule::new(
             config.heads(),
             &a_log,
@@ -106,7 +104,7 @@ impl KimiDelta {
             config.heads_at(),
             loader.device(),
         );
-        let norm = format!("{}.weight", place.module(NORM));
+        let norm = format!("{}.weight", module(NORM));
         let norm = GroupNorm {
             weight: loader.vector(&norm, config.head_dim)?,
             num_groups: config.num_heads,
@@ -134,7 +132,7 @@ impl KimiDelta {
                 activation: Activation::Sigmoid,
                 gate_scale: 1.0,
             },
-            out: Linear::load(loader, &out, config.width(), false)?,
+            out: Linear::load(loader, &[out], config.width(), false)?,
             kv_layer: place.kv_layer(),
         })
     }
@@ -148,6 +146,7 @@ pub(in crate::model) struct KimiParts {
     pub(in crate::model) b: Part,
     /// The same of the gates of outputs.
     pub(in crate::model) gate: Vec<(Part, usize)>,
+    pub(in crate::model) out: Part,
 }
 
 impl KimiParts {
@@ -159,7 +158,7 @@ impl KimiParts {
     ) -> Self {
         let KimiDeltaConfig { num_heads, head_dim, .. } = *config;
         let width = config.width();
-        let part = |name: &str, outputs| Part::new(module(&format!("self_attn.{name}")), outputs);
+        let part = |name: &str, outputs| Part::new(module(&config.module(name)), outputs);
         let gate = |kind: &str| match config.has_low_rank_gates {
             false => vec![(part(&format!("{kind}_proj"), width), hidden)],
             true => vec![
@@ -172,6 +171,7 @@ impl KimiParts {
             forget: gate("f"),
             b: part("b_proj", num_heads),
             gate: gate("g"),
+            out: part(config.names[1], hidden),
         }
     }
 }

@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    AttentionParams, LatentNorm, LatentProjections, LinearWeight, RotaryTable, WeightView,
-    cache_keys, latent_keys, latent_queries, latent_values, paged_attention, profile::timed, scale,
+    Activation, AttentionParams, LatentNorm, LatentProjections, LinearWeight, RotaryTable,
+    WeightView, activate, cache_keys, latent_keys, latent_queries, latent_values, paged_attention,
+    profile::timed, scale,
 };
 
 use super::arrangement::{Arrangement, Part, neighbours_apart};
@@ -37,6 +38,8 @@ pub(in crate::model) struct LatentAttention {
     kv_a_proj: Linear,
     kv_a_norm: LatentNorm,
     projections: LatentProjections,
+    /// The gates of heads' outputs, before their sigmoid.
+    gate: Option<Linear>,
     /// Where adapters change the matrices of heads, if these are of one module.
     sites: Option<HeadSites>,
     o_proj: Linear,
@@ -101,6 +104,7 @@ impl LatentAttention {
         step: &mut Step<'_>,
     ) -> Tensor<2> {
         let adapters = step.adapters();
+        let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone(), adapters));
         let (meta, kv) = step.layer(self.kv_layer);
         let in_sequence = positions.in_sequence();
         let (positions, rotary) = positions.of_own_table(&self.rotary);
@@ -116,6 +120,10 @@ impl LatentAttention {
         timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
         let latents = timed("attention", || paged_attention(q, kv, meta, &self.params));
         let values = timed("expand", || self.expanded(latents, adapters));
+        let values = match gate {
+            None => values,
+            Some(gate) => gated_by_head(values, gate),
+        };
         timed("o", || self.o_proj.forward(values, adapters))
     }
 
@@ -149,7 +157,8 @@ impl LatentAttention {
     /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         let projections = self.projections.mapped_bytes() as u64;
-        let linears = self.kv_a_proj.mapped_bytes() + self.o_proj.mapped_bytes();
+        let gate = self.gate.as_ref().map_or(0, Linear::mapped_bytes);
+        let linears = self.kv_a_proj.mapped_bytes() + self.o_proj.mapped_bytes() + gate;
         self.queries.mapped_bytes() + projections + linears
     }
 
@@ -185,10 +194,12 @@ impl LatentAttention {
         weight.iter_mut().for_each(|weight| *weight *= latent.norm_scales[1]);
         let kv_a_norm = LatentNorm { weight: loader.on_device(&norm, weight)?, eps };
         let o_size = latent.num_heads * latent.v_head_dim;
+        let gate = parts.gate.map(|part| Linear::load(loader, &[part], hidden, false));
         Ok(Self {
             queries,
             kv_a_proj: Linear::load(loader, &[parts.kv_a], hidden, bias)?,
             kv_a_norm,
+            gate: gate.transpose()?,
             projections: projections(loader, latent, &parts.kv_b)?,
             sites: head_sites(loader, place, latent),
             o_proj: Linear::load(loader, &[parts.o], o_size, bias)?,
@@ -198,6 +209,15 @@ impl LatentAttention {
             kv_layer: place.index,
         })
     }
+}
+
+/// Returns values, `[num_tokens, num_heads * v_head_dim]`, of which each head is multiplied by the
+/// sigmoid of its gate, `[num_tokens, num_heads]`.
+fn gated_by_head(values: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
+    let ([tokens, width], [_, heads]) = (values.dims(), gate.dims());
+    let factors = activate(gate, Activation::Sigmoid).reshape([tokens * heads, 1]);
+    let values = values.reshape([tokens * heads, width / heads]);
+    values.mul(factors).reshape([tokens, width])
 }
 
 /// Adds the products of adapters to y, `[num_tokens, num_heads * outputs]`, head by head.
@@ -334,6 +354,7 @@ pub(in crate::model) struct LatentParts {
     pub(in crate::model) kv_a: Part,
     pub(in crate::model) kv_a_norm: String,
     pub(in crate::model) kv_b: KvParts,
+    pub(in crate::model) gate: Option<Part>,
     pub(in crate::model) o: Part,
 }
 
@@ -381,6 +402,7 @@ impl LatentParts {
                         .map(|(name, outputs)| part(name, outputs).of(0, num_heads)),
                 ),
             },
+            gate: latent.gate.map(|name| part(name, num_heads)),
             o: part(place.names().attention.o_proj, place.config.hidden_size),
         }
     }

@@ -1,7 +1,7 @@
 //! The linear layers of a layer of the model, as lists of modules, without their weights.
 
 use super::arrangement::{Part, gate_part, qkv_parts};
-use super::kimi_delta::{self, KimiParts};
+use super::kimi_delta::KimiParts;
 use super::moe::{expert_parts, latent_parts, shared_mlp};
 use super::{LatentParts, LayerPlace, QueryParts, delta_net, lightning, mlp, short_conv};
 use crate::model::config::{
@@ -60,12 +60,12 @@ fn of_attention(place: LayerPlace<'_>, attention: &AttentionConfig) -> Vec<Vec<P
 
 /// The matrices of heads are none of these: they are in one module, or in two.
 fn of_latent(place: LayerPlace<'_>, latent: &LatentConfig) -> Vec<Vec<Part>> {
-    let LatentParts { queries, kv_a, o, .. } = LatentParts::of(place, latent);
+    let LatentParts { queries, kv_a, gate, o, .. } = LatentParts::of(place, latent);
     let mut parts = match queries {
         QueryParts::One(part) => vec![part],
         QueryParts::LowRank { a, b, .. } => vec![a, b],
     };
-    parts.extend([kv_a, o]);
+    parts.extend([kv_a, o].into_iter().chain(gate));
     parts.into_iter().map(|part| vec![part]).collect()
 }
 
@@ -111,10 +111,10 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
         // No other files have models with this mixer.
         RecurrentConfig::Griffin(_) => Vec::new(),
         RecurrentConfig::Kimi(config) => {
-            let KimiParts { qkv, forget, b, gate } =
+            let KimiParts { qkv, forget, b, gate, out } =
                 KimiParts::of(config, hidden, |name| place.module(name));
             let gates = forget.into_iter().chain(gate).map(|(part, _)| vec![part]);
-            [qkv, vec![b], out(kimi_delta::OUT)].into_iter().chain(gates).collect()
+            [qkv, vec![b], vec![out]].into_iter().chain(gates).collect()
         }
     }
 }

@@ -8,6 +8,9 @@ use super::{Row, honoured, latent_tests, refused, unchanged};
 pub(super) fn needed(architecture: &str) -> Value {
     match architecture {
         "MiMoV2FlashForCausalLM" => json!({ "num_key_value_heads": 2, "v_head_dim": 8 }),
+        "BailingMoeV3ForCausalLM" => json!({
+            "layer_types": ["full_attention", "linear_attention"], "first_k_dense_replace": 0,
+        }),
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }
@@ -66,6 +69,35 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("linear_attn_config", json!({ "num_heads": 100_000 })),
             refused("tie_word_embeddings", json!(true)),
             refused("layer_types", json!(["full_attention", "conv"])),
+        ],
+        "BailingMoeV3" => vec![
+            honoured("q_lora_rank", json!(24)),
+            honoured("kv_lora_rank", json!(24)),
+            honoured("attention_bias", json!(true)),
+            honoured("head_dim", json!(8)),
+            honoured("short_conv_kernel_size", json!(3)),
+            honoured("kda_safe_gate", json!(false)),
+            honoured("kda_lower_bound", json!(-3.0)),
+            honoured("rope_theta", json!(77.0)),
+            honoured("num_local_experts", json!(32)),
+            honoured("num_experts_per_token", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("num_shared_experts", json!(3)),
+            honoured("moe_renormalize", json!(false)),
+            honoured("num_expert_group", json!(16)),
+            honoured("routed_scaling_factor", json!(7.0)),
+            honoured("first_k_dense_replace", json!(1)),
+            honoured("mlp_layer_types", json!(["dense", "sparse"])),
+            honoured("num_mtp_layers", json!(0)),
+            refused("kda_lower_bound", json!(1.0)),
+            refused("rope_interleave", json!(false)),
+            refused("tie_word_embeddings", json!(true)),
+            refused("layer_types", json!(["full_attention", "conv"])),
+        ],
+        "BitNet" => vec![
+            honoured("attention_bias", json!(true)),
+            honoured("hidden_act", json!("silu")),
+            unchanged("mlp_bias", json!(true)),
         ],
         "MiMoV2Flash" => vec![
             honoured("v_head_dim", json!(16)),

@@ -36,6 +36,8 @@ pub struct LatentConfig {
     pub norm_eps: f32,
     /// The factors of low-rank queries and of latents, after their norms.
     pub norm_scales: [f32; 2],
+    /// The module of a gate of each head's output, before its sigmoid.
+    pub(crate) gate: Option<&'static str>,
     /// The factor of queries, by position.
     pub temperature: Option<TemperatureConfig>,
     /// The tokens that an indexer chooses for each query, in a model that has one (DeepSeek Sparse
@@ -103,6 +105,7 @@ pub(super) fn read(
         scale: 1.0,
         norm_eps: NORM_EPS,
         norm_scales: [1.0; 2],
+        gate: None,
         temperature: None,
         index_topk: None,
         names: &rule.names,

@@ -19,6 +19,8 @@ pub struct KimiDeltaConfig {
     pub activation: ActivationName,
     /// The decays of states by their gates.
     pub decay: KimiDecay,
+    /// The module that holds all others, and the name of the output projection.
+    pub(crate) names: [&'static str; 2],
     /// Whether the gates of states and of outputs have two matrices, with the width of a head
     /// between them.
     pub has_low_rank_gates: bool,
@@ -39,6 +41,11 @@ impl KimiDeltaConfig {
     /// Returns the elements of a token's queries, of its keys, and of its values.
     pub(crate) fn width(&self) -> usize {
         self.num_heads * self.head_dim
+    }
+
+    /// Returns the name of a module of the layer.
+    pub(crate) fn module(&self, name: &str) -> String {
+        format!("{}.{name}", self.names[0])
     }
 
     /// Returns the shape of the logarithms of rates.
