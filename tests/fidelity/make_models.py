@@ -1488,6 +1488,15 @@ def as_kimi_linear(folder):
     authors.write(folder, tensors, config)
 
 
+def as_ling_3(folder):
+    """Gives a Ling 3.0 the fields of its published config."""
+    tensors, config = authors.read(folder)
+    config["head_dim"] = config.pop("linear_head_dim")
+    for name in ("linear_num_heads", "linear_conv_kernel_dim", "qk_head_dim"):
+        config.pop(name)
+    authors.write(folder, tensors, config | dict(architectures=["BailingMoeV3ForCausalLM"]))
+
+
 MIMO_V2 = dict(n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8)
 
 
@@ -1618,7 +1627,7 @@ MODELS |= {
         layer_group_size=2, first_k_dense_replace=1, n_group=3, topk_group=2,
         initializer_range=0.2, tie_word_embeddings=False, **rope("default", 6_000_000.0),
     )
-    | dict(before=wrappers.without("layer_types", "mlp_layer_types")),
+    | dict(before=wrappers.without("layer_types", "mlp_layer_types"), rewrite=as_ling_3),
     "bailing_moe_v3-softplus": tiniest(
         BailingHybridConfig, "head_dim", **KIMI | dict(q_lora_rank=10), num_hidden_layers=3,
         head_dim=10, short_conv_kernel_size=3, kda_safe_gate=False, n_group=1, topk_group=1,

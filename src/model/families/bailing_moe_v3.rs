@@ -84,10 +84,16 @@ fn read(fields: &Fields, layer: &LayerConfig) -> Result<KimiDeltaConfig, ConfigE
     if bound >= 0.0 {
         return Err(fields.invalid(BOUND, "a number below 0"));
     }
+    // transformers writes the first names, and the width of a latent's key as `head_dim`.
+    let size = |first: &str, second: &str| match fields.size(first)? {
+        None => fields.size(second),
+        size => Ok(size),
+    };
+    let num_heads = size("linear_num_heads", "num_attention_heads")?;
     let config = KimiDeltaConfig {
-        num_heads: fields.required_size("num_attention_heads")?,
-        head_dim: fields.size("head_dim")?.unwrap_or(128),
-        kernel: fields.size("short_conv_kernel_size")?.unwrap_or(4),
+        num_heads: num_heads.unwrap_or(32),
+        head_dim: size("linear_head_dim", "head_dim")?.unwrap_or(128),
+        kernel: size("linear_conv_kernel_dim", "short_conv_kernel_size")?.unwrap_or(4),
         activation: layer.activation(),
         decay: match fields.flag_or("kda_safe_gate", true)? {
             true => KimiDecay::Bounded(bound as f32),
