@@ -377,7 +377,7 @@ fn add_attention(
         tensors.part(&part, hidden, attention.qkv_bias);
     }
     if let QkvNames::Gated { gate, .. } = names.attention.qkv {
-        tensors.part(&Part::new(module(gate), attention.o_size()), hidden, false);
+        tensors.part(&Part::new(module(gate), attention.gate_size()), hidden, false);
     }
     let o = Part::new(module(names.attention.o_proj), hidden).transposed(names.is_transposed);
     tensors.part(&o, attention.o_size(), attention.o_bias);

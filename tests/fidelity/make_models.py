@@ -85,6 +85,7 @@ from transformers import (
     Jais2Config,
     JambaConfig,
     KimiLinearConfig,
+    LagunaConfig,
     Lfm2Config,
     Lfm2MoeConfig,
     Llama4TextConfig,
@@ -1622,6 +1623,18 @@ MODELS |= {
     ),
     "bitnet-ternary": tiniest(BitNetConfig, "head_dim", tie_word_embeddings=True)
     | dict(prepare=in_ternary, dtype="float32"),
+    "laguna": tiniest(
+        LagunaConfig, num_hidden_layers=4, num_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=8, shared_expert_intermediate_size=12, sliding_window=6,
+        layer_types=["full_attention", "sliding_attention"] * 2,
+        num_attention_heads_per_layer=[3, 4, 2, 4],
+    ),
+    "laguna-elements": tiniest(
+        LagunaConfig, num_hidden_layers=3, num_experts=5, num_experts_per_tok=3,
+        moe_intermediate_size=8, shared_expert_intermediate_size=8, gating="per-element",
+        attention_bias=True, moe_routed_scaling_factor=1.5, num_key_value_heads=3,
+        mlp_layer_types=["sparse", "dense", "sparse"], tie_word_embeddings=True, head_dim=10,
+    ),
     "bailing_moe_v3": tiniest(
         BailingHybridConfig, "head_dim", **KIMI, num_hidden_layers=4, head_dim=8,
         layer_group_size=2, first_k_dense_replace=1, n_group=3, topk_group=2,

@@ -14,6 +14,8 @@ models! {
     bailing_moe_v3_softplus: "bailing_moe_v3-softplus",
     bitnet: "bitnet",
     bitnet_ternary: "bitnet-ternary",
+    laguna: "laguna",
+    laguna_elements: "laguna-elements",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

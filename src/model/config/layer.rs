@@ -133,9 +133,22 @@ pub struct AttentionConfig {
     /// Whether a file has the elements of both halves of whole query and key heads side by side,
     /// although less than a head rotates. They are taken apart when the file is read.
     pub(crate) parts_halves: bool,
-    /// Whether the output is multiplied by the sigmoid of a projection, whose rows follow those of
-    /// each query head in the module of queries.
+    /// Whether the output is multiplied by a gate of a projection. Its rows follow those of each
+    /// query head in the module of queries, if they have no module of their own.
     pub has_gate: bool,
+    /// The form of that gate.
+    pub gate: GateForm,
+}
+
+/// The gate of an attention's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateForm {
+    /// The sigmoid of a number for each element.
+    Sigmoid,
+    /// The softplus of a number for each element.
+    Softplus,
+    /// The softplus of a number for each head.
+    SoftplusOfHeads,
 }
 
 /// Biases of scores, one for each head and bucket of distances: HF
@@ -208,6 +221,14 @@ impl AttentionConfig {
     /// Returns the number of elements of a token's results: those of values for each query head.
     pub(crate) fn o_size(&self) -> usize {
         self.num_heads * self.value_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Returns the number of elements of a token's gates.
+    pub(crate) fn gate_size(&self) -> usize {
+        match self.gate {
+            GateForm::Sigmoid | GateForm::Softplus => self.o_size(),
+            GateForm::SoftplusOfHeads => self.num_heads,
+        }
     }
 
     /// Returns the elements of a head in the KV cache. It is even, so a head of an odd width ends
@@ -360,6 +381,7 @@ pub(crate) fn read_alike(
         joins_halves: false,
         parts_halves: false,
         has_gate: false,
+        gate: GateForm::Sigmoid,
     };
     // All layers of a kind share a rotary embedding. A kind without layers needs none.
     let mut ropes: [Option<Option<RopeParameters>>; 2] = [None, None];

@@ -26,9 +26,9 @@ pub use gemma4::{Gemma4Config, PerLayerConfig};
 pub use generation::GenerationConfig;
 pub use layer::{
     ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,
-    GriffinConfig, GroupScoring, KimiDeltaConfig, LatentConfig, LayerConfig, LightningConfig,
-    Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig,
-    MoeConfig, ParallelConfig, RecurrentConfig, Scoring, SharedExpert, ShortConvConfig,
+    GateForm, GriffinConfig, GroupScoring, KimiDeltaConfig, LatentConfig, LayerConfig,
+    LightningConfig, Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms, Mixer,
+    MlpConfig, MoeConfig, ParallelConfig, RecurrentConfig, Scoring, SharedExpert, ShortConvConfig,
     TemperatureConfig,
 };
 pub(crate) use layer::{DistanceBiasConfig, MixerKind, kinds};

@@ -70,6 +70,7 @@ mod iquestcoder;
 mod jais2;
 mod jamba;
 mod kimi_linear;
+mod laguna;
 mod late_interaction;
 mod lfm2;
 mod lfm2_moe;
@@ -134,11 +135,12 @@ mod youtu;
 use super::audio::AudioFamily;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
-    Fields, GateClamp, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig, LayerConfig,
-    LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer,
-    MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig,
-    PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig,
-    StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+    Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig,
+    LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields,
+    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms,
+    ParallelConfig, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
+    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
+    read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -276,6 +278,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &kimi_linear::FAMILY,
     &bailing_moe_v3::FAMILY,
     &bitnet::FAMILY,
+    &laguna::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

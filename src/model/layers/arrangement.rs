@@ -201,7 +201,7 @@ pub(in crate::model) fn gate_part(
         QkvNames::Separate([queries, ..]) if attention.has_gate => {
             Some(half_of_heads(module(queries), attention, 1))
         }
-        QkvNames::Gated { gate, .. } => Some(Part::new(module(gate), attention.o_size())),
+        QkvNames::Gated { gate, .. } => Some(Part::new(module(gate), attention.gate_size())),
         _ => None,
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionParams, GatedNorm, HeadNorm, QkvHeads, RotaryTable,
-    WeightVector, encoder_attention, gated_norm, paged_attention, profile::timed, qk_norm_rope,
-    qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
+    WeightVector, activate, encoder_attention, gated_norm, paged_attention, profile::timed,
+    qk_norm_rope, qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
 };
 
 use super::linears::AttentionParts;
@@ -16,25 +16,45 @@ use super::padding::Padding;
 use super::relative_positions;
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm, head_rows};
-use crate::model::config::{AttentionConfig, NormConfig, TemperatureConfig};
+use crate::model::config::{AttentionConfig, GateForm, NormConfig, TemperatureConfig};
 use crate::model::family::{HeadNormRule, NormKind, QkvNames};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
 
 /// The product with the sigmoid of a gate.
-const SIGMOID_GATE: GatedNorm = GatedNorm {
-    norm: None,
-    norm_before_gate: false,
-    activation: Activation::Sigmoid,
-    gate_scale: 1.0,
-};
+const SIGMOID_GATE: GatedNorm = of_gate(Activation::Sigmoid);
+/// The product with its softplus.
+const SOFTPLUS_GATE: GatedNorm = of_gate(Activation::Softplus);
+
+const fn of_gate(activation: Activation) -> GatedNorm {
+    GatedNorm { norm: None, norm_before_gate: false, activation, gate_scale: 1.0 }
+}
+
+/// Returns the results of all heads, `[num_tokens, o_size]`, times the function of their gates.
+fn gated(output: Tensor<2>, gate: Tensor<2>, form: GateForm) -> Tensor<2> {
+    match form {
+        GateForm::Sigmoid => gated_norm(output, gate, 0, &SIGMOID_GATE),
+        GateForm::Softplus => gated_norm(output, gate, 0, &SOFTPLUS_GATE),
+        GateForm::SoftplusOfHeads => times_by_head(output, activate(gate, Activation::Softplus)),
+    }
+}
+
+/// Returns `x`, `[num_tokens, heads * width]`, of which each head is multiplied by its factor of
+/// `factors`, `[num_tokens, heads]`.
+pub(super) fn times_by_head(x: Tensor<2>, factors: Tensor<2>) -> Tensor<2> {
+    let ([tokens, width], [_, heads]) = (x.dims(), factors.dims());
+    let factors = factors.reshape([tokens * heads, 1]);
+    let x = x.reshape([tokens * heads, width / heads]);
+    x.mul(factors).reshape([tokens, width])
+}
 
 /// The attention of one layer.
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     qkv_proj: Linear,
-    /// The gates of the output, before their sigmoid.
+    /// The gates of the output, before their function.
     gate: Option<Linear>,
+    gate_form: GateForm,
     heads: QkvHeads,
     /// The norms over all heads of queries and of keys, which precede other changes of heads.
     across: Option<[Norm; 2]>,
@@ -96,7 +116,7 @@ impl Attention {
         // The factor of values is that of their weighted sums.
         let output = scaled(output, self.value_scale);
         let output = match gate {
-            Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
+            Some(gate) => gated(output, gate, self.gate_form),
             None => output,
         };
         let output = match &self.output_norm {
@@ -293,6 +313,7 @@ impl Attention {
             across: norms_across(loader, place, attention)?,
             padding: Padding::of(attention),
             gate: gate.transpose()?,
+            gate_form: attention.gate,
             qkv_proj: Linear::load(loader, &qkv, inputs, attention.qkv_bias)?,
             o_proj: Linear::load(loader, &[o], attention.o_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,

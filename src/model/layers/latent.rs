@@ -23,6 +23,7 @@ use playhouse_kernels::{
 };
 
 use super::arrangement::{Arrangement, Part, neighbours_apart};
+use super::attention::times_by_head;
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm};
 use crate::model::adapters::SiteId;
@@ -122,7 +123,7 @@ impl LatentAttention {
         let values = timed("expand", || self.expanded(latents, adapters));
         let values = match gate {
             None => values,
-            Some(gate) => gated_by_head(values, gate),
+            Some(gate) => times_by_head(values, activate(gate, Activation::Sigmoid)),
         };
         timed("o", || self.o_proj.forward(values, adapters))
     }
@@ -209,15 +210,6 @@ impl LatentAttention {
             kv_layer: place.index,
         })
     }
-}
-
-/// Returns values, `[num_tokens, num_heads * v_head_dim]`, of which each head is multiplied by the
-/// sigmoid of its gate, `[num_tokens, num_heads]`.
-fn gated_by_head(values: Tensor<2>, gate: Tensor<2>) -> Tensor<2> {
-    let ([tokens, width], [_, heads]) = (values.dims(), gate.dims());
-    let factors = activate(gate, Activation::Sigmoid).reshape([tokens * heads, 1]);
-    let values = values.reshape([tokens * heads, width / heads]);
-    values.mul(factors).reshape([tokens, width])
 }
 
 /// Adds the products of adapters to y, `[num_tokens, num_heads * outputs]`, head by head.
