@@ -115,10 +115,11 @@ fn with_layer_types(fields: &Fields) -> Result<Fields, ConfigError> {
     let mut types = vec![Value::Null; count.min(1 << 16)];
     for (list, kind) in LISTS {
         for place in object.indices(list)? {
-            let index = place.checked_sub(1);
-            let entry = index.and_then(|index| types.get_mut(index)).ok_or_else(|| {
-                object.invalid(list, &format!("numbers from 1 to num_hidden_layers, {count}"))
-            })?;
+            // The number 0 becomes one that no layer has.
+            let Some(entry) = types.get_mut(place.wrapping_sub(1)) else {
+                let expected = format!("numbers from 1 to num_hidden_layers, {count}");
+                return Err(object.invalid(list, &expected));
+            };
             *entry = Value::from(kind);
         }
     }

@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
     },
     mlp_bias: Bias::Never,
     // `layer_types` names the layers with a window.
-    windows: WindowRule::Always,
+    windows: WindowRule::AllButEvery { period: 1, field: None },
     positions: PositionRule::Rotary { is_interleaved: false, percent: 100 },
     rope: RopeRule {
         part: RotaryPart::Field { name: None, rounds_up: true },
@@ -56,7 +56,6 @@ pub(super) const FAMILY: Family = Family {
     ..llama::FAMILY
 };
 
-const LAYER_TYPES: &str = "layer_types";
 const HEADS: &str = "num_attention_heads_per_layer";
 
 fn layers(
@@ -94,11 +93,6 @@ const HEADS_MAX: usize = 4_096;
 /// Returns the fields with the defaults of HF `LagunaConfig`.
 fn with_defaults(fields: &Fields) -> Result<Fields, ConfigError> {
     let mut own = fields.clone();
-    if own.value(LAYER_TYPES).is_none() {
-        let count = fields.required_size("num_hidden_layers")?;
-        let full: Vec<Value> = (0..count.min(1 << 16)).map(|_| "full_attention".into()).collect();
-        own = own.with(LAYER_TYPES, full.into());
-    }
     if !own.has("sliding_window") {
         own = own.with("sliding_window", 512.into());
     }
