@@ -1481,6 +1481,10 @@ def as_kimi_linear(folder):
     inner["full_attn_layers"] = [layer for layer, kind in kinds if kind == "full_attention"]
     inner["kda_layers"] = [layer for layer, kind in kinds if kind != "full_attention"]
     config["first_k_dense_replace"] = config.pop("mlp_layer_types").count("dense")
+    # transformers 5.24 writes dense layers with the module of experts.
+    parts = ("gate", "up", "down")
+    renamed = [(f"block_sparse_moe.{part}_proj", f"mlp.{part}_proj") for part in parts]
+    tensors = authors.respelled(tensors, renamed)
     config |= dict(
         linear_attn_config=inner, mla_use_nope=True, moe_layer_freq=1, rope_scaling=None,
         rope_theta=10_000.0, moe_router_activation_func="sigmoid", use_grouped_topk=True,
@@ -1568,6 +1572,16 @@ def with_own_convolutions(folder):
     authors.write(folder, tensors, config)
 
 
+def with_class_norms(folder):
+    """Gives an OLMo Hybrid the norms' names of its class, and cuts its convolutions."""
+    with_own_convolutions(folder)
+    tensors, config = authors.read(folder)
+    names = dict(
+        attention_layer_norm="input_layernorm", feedforward_layer_norm="post_attention_layernorm",
+    )
+    authors.write(folder, authors.respelled(tensors, names.items()), config)
+
+
 def with_unused_norms(folder):
     """Gives an A.X K1 the tensors of the published checkpoints: norms of experts in dense layers,
     and no biases of the choice."""
@@ -1585,7 +1599,7 @@ MODELS |= {
         linear_key_head_dim=8, linear_value_head_dim=12, initializer_range=0.15,
         rope_parameters=dict(rope_type="default", rope_theta=None),
     )
-    | dict(before=with_own_convolutions),
+    | dict(before=with_class_norms),
     "olmo_hybrid-rope": tiniest(
         OlmoHybridConfig, "head_dim", num_hidden_layers=3, linear_num_key_heads=2,
         linear_num_value_heads=4, linear_conv_kernel_dim=3, linear_allow_neg_eigval=False,

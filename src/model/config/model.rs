@@ -282,6 +282,7 @@ impl ModelConfig {
             Some(wrapped) => wrapped.fit(&mut self, checkpoint),
             None => self.names.place = self.place_in(checkpoint),
         }
+        self.fit_norms(checkpoint);
         if self.may_lack_correction_bias {
             self.fit_correction_biases(checkpoint);
         }

@@ -55,6 +55,7 @@ pub(super) const FAMILY: Family = Family {
         moe: MoeNames { correction_bias: "mlp.gate.expert_bias", ..llama::MOE },
         ..llama::NAMES
     },
+    other_names: None,
     adjust,
     ..kimi_linear::FAMILY
 };

@@ -31,28 +31,40 @@ pub(super) const FAMILY: Family = Family {
     latent: Some(&LatentRule { q_lora_rank: None, ..deepseek_v3::LATENT }),
     layers: LayerRule::Own(layers),
     mixers: &[MixerKind::Latent, MixerKind::KimiDelta],
-    names: WeightNames {
-        moe: MoeNames {
-            router: "block_sparse_moe.gate",
-            correction_bias: "block_sparse_moe.gate.e_score_correction_bias",
-            experts: ExpertNames::Each {
-                module: "block_sparse_moe.experts",
-                inner: &["w1", "w3"],
-                down_proj: "w2",
-            },
-            shared: MlpNames {
-                inner: &[
-                    "block_sparse_moe.shared_experts.gate_proj",
-                    "block_sparse_moe.shared_experts.up_proj",
-                ],
-                down_proj: "block_sparse_moe.shared_experts.down_proj",
-            },
-            ..llama::MOE
-        },
-        ..llama::NAMES
-    },
+    names: NAMES,
+    other_names: Some(&OF_TRANSFORMERS),
     adjust,
     ..deepseek_v3::FAMILY
+};
+
+const NAMES: WeightNames = WeightNames {
+    moe: MoeNames {
+        router: "block_sparse_moe.gate",
+        correction_bias: "block_sparse_moe.gate.e_score_correction_bias",
+        experts: ExpertNames::Each {
+            module: "block_sparse_moe.experts",
+            inner: &["w1", "w3"],
+            down_proj: "w2",
+        },
+        shared: MlpNames {
+            inner: &[
+                "block_sparse_moe.shared_experts.gate_proj",
+                "block_sparse_moe.shared_experts.up_proj",
+            ],
+            down_proj: "block_sparse_moe.shared_experts.down_proj",
+        },
+        ..llama::MOE
+    },
+    ..llama::NAMES
+};
+
+/// transformers 5.24 writes dense layers with the module of experts.
+const OF_TRANSFORMERS: WeightNames = WeightNames {
+    mlp: MlpNames {
+        inner: &["block_sparse_moe.gate_proj", "block_sparse_moe.up_proj"],
+        down_proj: "block_sparse_moe.down_proj",
+    },
+    ..NAMES
 };
 
 /// The object of the published config that has the sizes and the places of delta rules.
@@ -64,7 +76,8 @@ fn layers(
     max_position_embeddings: usize,
 ) -> Result<Vec<LayerConfig>, ConfigError> {
     // No layer has positions, so their parameters have no effect.
-    let own = with_layer_types(fields)?.without(&["rope_parameters", "rope_scaling"]);
+    let unused = ["rope_parameters", "rope_scaling", "rope_theta"];
+    let own = with_layer_types(fields)?.without(&unused);
     let by_default = |layer: usize| layer == 0 || !layer.is_multiple_of(4);
     let states = StateLayers { name: "linear_attention", by_default: &by_default };
     let delta = |_, layer: &LayerConfig| read(fields, layer).map(RecurrentConfig::Kimi);

@@ -23,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
     ..olmo2::FAMILY
 };
 
-/// The norms of layers with a delta rule.
+/// The norms of layers with a delta rule. The classes of transformers and vLLM have Llama's names.
 const OF_STATES: LayerNorms = LayerNorms {
     before_attention: Some("attention_layer_norm"),
     after_attention: None,
@@ -94,6 +94,7 @@ fn has_positions(fields: &Fields) -> Result<bool, ConfigError> {
 }
 
 fn adjust(_: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    config.other_norms = Some(OtherNorms::OfStates(OF_STATES));
+    let of_class = llama::NAMES.norms;
+    config.other_norms = Some(OtherNorms::OfStates { norms: OF_STATES, of_class });
     Ok(())
 }
