@@ -5,6 +5,7 @@
 //! those of DeepSeek V3.
 
 use playhouse_kernels::KimiDecay;
+use serde_json::Value;
 
 use super::deepseek_v3::Experts;
 use super::{
@@ -109,6 +110,12 @@ fn read(fields: &Fields, layer: &LayerConfig) -> Result<KimiDeltaConfig, ConfigE
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     if config.tie_word_embeddings {
         return Err(fields.invalid("tie_word_embeddings", "false: HF's class ties nothing"));
+    }
+    for field in ["expert_swiglu_limit_list", "share_expert_swiglu_limit_list"] {
+        let mut limits = fields.value(field).and_then(Value::as_array).into_iter().flatten();
+        if limits.any(|limit| limit.as_f64() != Some(0.0) && !limit.is_null()) {
+            return Err(fields.invalid(field, "null or zeros: limits of gates are not supported"));
+        }
     }
     let defaults =
         Experts { num_experts: 512, top_k: 8, intermediate_size: 768, groups: (8, 4), scale: 2.5 };
