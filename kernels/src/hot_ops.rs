@@ -15,7 +15,7 @@ use crate::gated_norm::GatedNorm;
 use crate::kv_cache::KvLayer;
 use crate::latent::{LatentNorm, LatentProjections};
 use crate::linear::LinearWeight;
-use crate::linear_attention::{GatedDeltaRule, LightningAttention};
+use crate::linear_attention::{GatedDeltaRule, KimiDeltaRule, LightningAttention};
 use crate::lora::LoraSegment;
 use crate::paged_attention::{AttentionMetadata, AttentionParams};
 use crate::qk_norm_rope::QkvHeads;
@@ -290,6 +290,15 @@ hot_ops! {
         qkv: (FloatTensor<Self>),
         gates: (FloatTensor<Self>),
         rule: (&GatedDeltaRule),
+        layer: (&mut KvLayer),
+        meta: (&AttentionMetadata),
+    ) -> (FloatTensor<Self>);
+    /// See [`linear_attention::kimi_delta_rule`].
+    linear_attention::kimi_delta_rule(
+        qkv: (FloatTensor<Self>),
+        gates: (FloatTensor<Self>),
+        b: (FloatTensor<Self>),
+        rule: (&KimiDeltaRule),
         layer: (&mut KvLayer),
         meta: (&AttentionMetadata),
     ) -> (FloatTensor<Self>);

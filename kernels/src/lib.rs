@@ -90,7 +90,8 @@ pub use linear::{
     tuned_products,
 };
 pub use linear_attention::{
-    GatedDeltaRule, LightningAttention, LinearHeads, gated_delta_rule, lightning_attention,
+    GatedDeltaRule, KimiDecay, KimiDeltaRule, LightningAttention, LinearHeads, gated_delta_rule,
+    kimi_delta_rule, lightning_attention,
 };
 pub use lora::{LoraPair, LoraSegment, LoraWeights, add_lora, set_rows};
 pub use mapped_file::{EXIT_FILE_LOST, MappedFile, MappedRange, open_regular, require_regular};

@@ -372,6 +372,9 @@ fn add_attention(
                 .for_each(|head| tensors.weight(&format!("{norm}.norms.{head}"), &[head_dim])),
         }
     }
+    if let Some(norm) = attention.output_norm {
+        tensors.weight(&module(norm), &[attention.o_size()]);
+    }
     if let Some(sinks) = attention.sinks {
         tensors.0.push((module(sinks), vec![num_heads]));
     }
@@ -379,7 +382,7 @@ fn add_attention(
         tensors.part(&part, hidden, attention.qkv_bias);
     }
     if let QkvNames::Gated { gate, .. } = names.attention.qkv {
-        tensors.part(&Part::new(module(gate), attention.q_size()), hidden, false);
+        tensors.part(&Part::new(module(gate), attention.gate_size()), hidden, false);
     }
     let of_positions = attention.disentangled.map(|terms| [terms.keys, terms.queries]);
     for projection in of_positions.into_iter().flatten().flatten() {
@@ -391,7 +394,7 @@ fn add_attention(
         tensors.0.push((module(name), vec![attention.q_size()]));
     }
     let o = Part::new(module(names.attention.o_proj), hidden).transposed(names.is_transposed);
-    tensors.part(&o, attention.q_size(), attention.o_bias);
+    tensors.part(&o, attention.o_size(), attention.o_bias);
 }
 
 fn add_latent(tensors: &mut Tensors, latent: &LatentConfig, parts: LatentParts, hidden: usize) {
@@ -405,6 +408,7 @@ fn add_latent(tensors: &mut Tensors, latent: &LatentConfig, parts: LatentParts, 
         }
     }
     tensors.part(&parts.kv_a, hidden, bias);
+    parts.gate.iter().for_each(|gate| tensors.part(gate, hidden, false));
     tensors.weight(&parts.kv_a_norm, &[kv_lora_rank]);
     match &parts.kv_b {
         KvParts::One(part) => tensors.part(part, kv_lora_rank, false),
@@ -438,6 +442,9 @@ fn add_mlp(
     }
     let down = Part::new(module(mlp_names.down_proj), hidden).transposed(names.is_transposed);
     tensors.part(&down, mlp.intermediate_size, mlp.down_bias);
+    if let Some(norm) = mlp.inner_norm {
+        tensors.weight(&module(norm), &[mlp.intermediate_size]);
+    }
     if mlp.activation == ActivationName::XIelu {
         let numbers = XIELU_WEIGHTS.iter().map(|(name, shape)| (module(name), shape.to_vec()));
         tensors.0.extend(numbers);

@@ -42,9 +42,9 @@ const WITH_STATES: [&str; 12] = [
 ];
 
 /// Windows in every other layer, in five layers of six, and in three of four. Sinks beside windows,
-/// chunks, and layers that read the keys of others.
-const WITH_WINDOWS: [&str; 7] =
-    ["gemma2", "gemma3", "olmo3", "gpt_oss", "llama4", "gemma3n", "gemma4"];
+/// chunks, layers that read the keys of others, and values narrower than keys.
+const WITH_WINDOWS: [&str; 8] =
+    ["gemma2", "gemma3", "olmo3", "gpt_oss", "llama4", "gemma3n", "gemma4", "mimo_v2_flash"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn preempted_requests_give_the_same_tokens() {

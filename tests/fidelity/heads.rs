@@ -266,6 +266,7 @@ fn modules_beside_the_layers_guess_as_transformers_layers_do() {
     check_head("mtp-qwen3_next");
     check_head("mtp-qwen3_5");
     check_head("mtp-qwen3_5_moe");
+    check_head("mtp-mimo");
 }
 
 #[test]

@@ -329,7 +329,9 @@ class QwenMtp(Head):
 
     def states(self, tokens, rows, num_guesses):
         embedded = self.pre_fc_norm_embedding(self.embed(tokens))
-        x = self.fc(torch.cat([embedded, self.pre_fc_norm_hidden(rows)], dim=-1))
+        return self.of_layer(self.fc(torch.cat([embedded, self.pre_fc_norm_hidden(rows)], dim=-1)))
+
+    def of_layer(self, x):
         model, mask = self.one.model, causal(x.shape[1])
         positions = torch.arange(x.shape[1])[None]
         rotated = model.rotary_emb(x, positions)
@@ -356,6 +358,32 @@ class QwenMtp(Head):
         }
         names = [name for name in own if not name.startswith("one.")]
         return tensors | {f"mtp.{name}": own[name] for name in names}
+
+
+class MimoMtp(QwenMtp):
+    """The first of the modules `model.mtp_layers` of MiMo, for a Qwen2 of the same maths."""
+
+    fields = {
+        "architectures": ["MiMoForCausalLM"], "model_type": "mimo", "num_nextn_predict_layers": 1,
+    }
+    names = {
+        "pre_fc_norm_embedding": "token_layernorm", "pre_fc_norm_hidden": "hidden_layernorm",
+        "norm": "final_layernorm", "fc": "input_proj",
+    }
+
+    def states(self, tokens, rows, num_guesses):
+        embedded = self.embed(tokens).clone()
+        embedded[:, 0] = 0
+        both = [self.pre_fc_norm_hidden(rows), self.pre_fc_norm_embedding(embedded)]
+        return self.of_layer(self.fc(torch.cat(both, dim=-1)))
+
+    def tensors(self, scratch):
+        renamed = {}
+        for name, tensor in super().tensors(scratch).items():
+            module, part = name.removeprefix("mtp.").rsplit(".", 1)
+            module = self.names.get(module, module.removeprefix("layers.0."))
+            renamed[f"model.mtp_layers.0.{module}.{part}"] = tensor
+        return renamed
 
 
 class Qwen35Mtp(QwenMtp):
@@ -527,6 +555,7 @@ HEADS = {
     "mtp-glm4_moe": (Mtp, "glm4_moe"),
     "mtp-qwen3_next": (QwenMtp, "qwen3_next"),
     "mtp-qwen3_5": (Qwen35Mtp, "qwen3_5"),
+    "mtp-mimo": (MimoMtp, "qwen2-tied"),
     "mtp-qwen3_5_moe": (Qwen35Mtp, "qwen3_5_moe"),
     "mlp_speculator": (MlpSpeculator, "llama-tied"),
     "mlp_speculator-tied": (TiedMlpSpeculator, "llama-gqa-f16"),

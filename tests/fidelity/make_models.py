@@ -25,11 +25,14 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers import (
+    AXK1Config,
     AfmoeConfig,
     ApertusConfig,
     ArceeConfig,
+    BailingHybridConfig,
     BambaConfig,
     BioGptConfig,
+    BitNetConfig,
     BloomConfig,
     CodeGenConfig,
     Cohere2Config,
@@ -81,6 +84,8 @@ from transformers import (
     InternLM3Config,
     Jais2Config,
     JambaConfig,
+    KimiLinearConfig,
+    LagunaConfig,
     Lfm2Config,
     Lfm2MoeConfig,
     Llama4TextConfig,
@@ -88,9 +93,11 @@ from transformers import (
     Mamba2Config,
     MambaConfig,
     MellumConfig,
+    MiMoV2FlashConfig,
     MiniCPM3Config,
     MiniMaxConfig,
     MiniMaxM2Config,
+    Mistral4Config,
     Ministral3Config,
     MinistralConfig,
     MixtralConfig,
@@ -102,6 +109,7 @@ from transformers import (
     OlmoConfig,
     Olmo3Config,
     OlmoeConfig,
+    OlmoHybridConfig,
     OPTConfig,
     PersimmonConfig,
     Phi3Config,
@@ -123,6 +131,7 @@ from transformers import (
     VaultGemmaConfig,
     YoutuConfig,
 )
+from transformers import Mistral4ForCausalLM
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -133,6 +142,9 @@ from safetensors.torch import load_file, save_file
 import authors
 import wrappers
 from corpus import sentences, train_tokenizer
+
+# transformers 5.24 has the class, and does not find it.
+AutoModelForCausalLM.register(Mistral4Config, Mistral4ForCausalLM, exist_ok=True)
 
 # `Llama4ForConditionalGeneration` of transformers 5.24 reads it, and outputs of text lack it.
 MoeCausalLMOutputWithPast.image_outputs = None
@@ -1451,6 +1463,236 @@ MODELS |= {
     | dict(rewrite=authors.as_sarvam),
 }
 
+KIMI = LATENT | dict(num_local_experts=6, num_experts_per_tok=2, moe_intermediate_size=8)
+LATENT_MOE = LATENT | dict(
+    num_experts_per_tok=2, moe_intermediate_size=8, n_routed_experts=6, q_lora_rank=10,
+)
+
+
+def as_kimi_linear(folder):
+    """Gives a Kimi Linear the fields of its published config."""
+    tensors, config = authors.read(folder)
+    names = dict(
+        linear_num_heads="num_heads", linear_head_dim="head_dim",
+        linear_conv_kernel_dim="short_conv_kernel_size",
+    )
+    inner = {name: config.pop(ours) for ours, name in names.items()}
+    kinds = list(enumerate(config.pop("layer_types"), 1))
+    inner["full_attn_layers"] = [layer for layer, kind in kinds if kind == "full_attention"]
+    inner["kda_layers"] = [layer for layer, kind in kinds if kind != "full_attention"]
+    config["first_k_dense_replace"] = config.pop("mlp_layer_types").count("dense")
+    # transformers 5.24 writes dense layers with the module of experts.
+    parts = ("gate", "up", "down")
+    renamed = [(f"block_sparse_moe.{part}_proj", f"mlp.{part}_proj") for part in parts]
+    tensors = authors.respelled(tensors, renamed)
+    config |= dict(
+        linear_attn_config=inner, mla_use_nope=True, moe_layer_freq=1, rope_scaling=None,
+        rope_theta=10_000.0, moe_router_activation_func="sigmoid", use_grouped_topk=True,
+        num_nextn_predict_layers=0,
+    )
+    authors.write(folder, tensors, config)
+
+
+def as_ling_3(folder):
+    """Gives a Ling 3.0 the fields of its published config."""
+    tensors, config = authors.read(folder)
+    config["head_dim"] = config.pop("linear_head_dim")
+    for name in ("linear_num_heads", "linear_conv_kernel_dim", "qk_head_dim"):
+        config.pop(name)
+    authors.write(folder, tensors, config | dict(architectures=["BailingMoeV3ForCausalLM"]))
+
+
+MIMO_V2 = dict(n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8)
+
+
+def as_mimo_v2(folder):
+    """Gives a MiMo V2 Flash the fields of its published config."""
+    tensors, config = authors.read(folder)
+    rope, types = config.pop("rope_parameters"), config.pop("layer_types")
+    config |= dict(
+        hybrid_layer_pattern=[int(kind == "sliding_attention") for kind in types],
+        moe_layer_freq=[int(kind == "sparse") for kind in config.pop("mlp_layer_types")],
+        layernorm_epsilon=config.pop("rms_norm_eps"),
+        sliding_window_size=config.pop("sliding_window") - 1,
+        rope_theta=rope["full_attention"]["rope_theta"],
+        swa_rope_theta=rope["sliding_attention"]["rope_theta"],
+        partial_rotary_factor=rope["full_attention"]["partial_rotary_factor"],
+        swa_num_attention_heads=config["num_attention_heads"],
+        swa_num_key_value_heads=2 * config["num_key_value_heads"],
+        swa_head_dim=config["head_dim"], swa_v_head_dim=config["v_head_dim"],
+        add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
+        n_shared_experts=None, routed_scaling_factor=None, scoring_func="sigmoid",
+        topk_method="noaux_tc",
+    )
+    authors.write(folder, tensors, config)
+
+
+def in_ternary(folder):
+    """Rounds the matrices of layers to -1, 0 and 1 times a scale, as values of float32.
+
+    Returns the function that writes them with two bits: the published checkpoint of BitNet.
+    """
+    tensors, config = authors.read(folder)
+    coded = dict(tensors)
+    for name, tensor in tensors.items():
+        if not name.endswith("_proj.weight"):
+            continue
+        scale = tensor.abs().mean()
+        ternary = (tensor / scale).round().clamp(-1, 1)
+        tensors[name] = ternary * scale
+        rows = -(-tensor.shape[0] // 4)
+        codes = torch.ones(4 * rows, tensor.shape[1], dtype=torch.uint8)
+        codes[: tensor.shape[0]] = (ternary + 1).to(torch.uint8)
+        parts = codes.unflatten(0, (4, rows))
+        coded[name] = sum(parts[i] << 2 * i for i in range(4)).to(torch.uint8)
+        coded[f"{name}_scale"] = scale.reshape(1)
+    authors.write(folder, tensors, config)
+
+    def write(folder):
+        quantized = dict(
+            quant_method="bitnet", linear_class="autobitlinear", quantization_mode="offline",
+            modules_to_not_convert=None,
+        )
+        authors.write(folder, coded, authors.config_of(folder) | dict(quantization_config=quantized))
+
+    return write
+
+
+def with_own_convolutions(folder):
+    """Cuts the convolutions of OLMo Hybrid as its authors do. transformers 5.24 writes three equal
+    parts."""
+    tensors, config = authors.read(folder)
+    key_heads, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    keys = key_heads * config["linear_key_head_dim"]
+    widths = [keys, keys, heads * config["linear_value_head_dim"]]
+    for name in [name for name in tensors if name.endswith("q_conv1d.weight")]:
+        names = [name.replace("q_conv", f"{part}_conv") for part in "qkv"]
+        whole = torch.cat([tensors[name] for name in names])
+        tensors |= zip(names, whole.split(widths))
+    authors.write(folder, tensors, config)
+
+
+def with_class_norms(folder):
+    """Gives an OLMo Hybrid the norms' names of its class, and cuts its convolutions."""
+    with_own_convolutions(folder)
+    tensors, config = authors.read(folder)
+    names = dict(
+        attention_layer_norm="input_layernorm", feedforward_layer_norm="post_attention_layernorm",
+    )
+    authors.write(folder, authors.respelled(tensors, names.items()), config)
+
+
+def with_unused_norms(folder):
+    """Gives an A.X K1 the tensors of the published checkpoints: norms of experts in dense layers,
+    and no biases of the choice."""
+    tensors, config = authors.read(folder)
+    for layer in range(config["num_hidden_layers"]):
+        name = f"model.layers.{layer}.post_mlp_layernorm.weight"
+        tensors.setdefault(name, torch.full([config["hidden_size"]], 3.0))
+        tensors.pop(f"model.layers.{layer}.mlp.gate.e_score_correction_bias", None)
+    authors.write(folder, tensors, config)
+
+
+MODELS |= {
+    "olmo_hybrid": tiniest(
+        OlmoHybridConfig, "head_dim", num_hidden_layers=4, num_key_value_heads=3,
+        linear_key_head_dim=8, linear_value_head_dim=12, initializer_range=0.15,
+        rope_parameters=dict(rope_type="default", rope_theta=None),
+    )
+    | dict(before=with_class_norms),
+    "olmo_hybrid-rope": tiniest(
+        OlmoHybridConfig, "head_dim", num_hidden_layers=3, linear_num_key_heads=2,
+        linear_num_value_heads=4, linear_conv_kernel_dim=3, linear_allow_neg_eigval=False,
+        linear_key_head_dim=6, attention_bias=True, tie_word_embeddings=True, rms_norm_eps=1e-3,
+        layer_types=["full_attention", "linear_attention", "linear_attention"],
+        **rope("default", 500.0),
+    )
+    | dict(before=with_own_convolutions),
+    "axk1": tiniest(
+        AXK1Config, "head_dim", **LATENT_MOE, num_hidden_layers=3, n_group=3, topk_group=2,
+        first_k_dense_replace=1, **scaled_scores(1.0, 1.0),
+    ),
+    "axk1-listed": tiniest(
+        AXK1Config, "head_dim", **LATENT_MOE, num_hidden_layers=3, n_group=1, topk_group=1,
+        mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, attention_bias=True,
+        routed_scaling_factor=1.5, rope_interleave=False, tie_word_embeddings=True,
+        rms_norm_eps=1e-3, **rope("default", 500.0),
+    )
+    | dict(before=with_unused_norms),
+    "kimi_linear": tiniest(
+        KimiLinearConfig, "head_dim", **KIMI, num_hidden_layers=5, linear_num_heads=2,
+        linear_head_dim=8, initializer_range=0.2, tie_word_embeddings=False,
+    )
+    | dict(rewrite=as_kimi_linear),
+    "kimi_linear-listed": tiniest(
+        KimiLinearConfig, "head_dim", **KIMI | dict(q_lora_rank=10), num_hidden_layers=3,
+        linear_num_heads=3, linear_head_dim=10, linear_conv_kernel_dim=3, n_group=3, topk_group=2,
+        layer_types=["full_attention", "linear_attention", "linear_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, n_shared_experts=2,
+        routed_scaling_factor=1.5, initializer_range=0.2, tie_word_embeddings=False,
+    ),
+    "bitnet": tiniest(
+        BitNetConfig, "head_dim", num_hidden_layers=3, num_key_value_heads=3,
+        attention_bias=True, rms_norm_eps=1e-3, **rope("default", 700.0),
+    ),
+    "bitnet-ternary": tiniest(BitNetConfig, "head_dim", tie_word_embeddings=True)
+    | dict(prepare=in_ternary, dtype="float32"),
+    "laguna": tiniest(
+        LagunaConfig, num_hidden_layers=4, num_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=8, shared_expert_intermediate_size=12, sliding_window=6,
+        layer_types=["full_attention", "sliding_attention"] * 2,
+        num_attention_heads_per_layer=[3, 4, 2, 4],
+    ),
+    "laguna-elements": tiniest(
+        LagunaConfig, num_hidden_layers=3, num_experts=5, num_experts_per_tok=3,
+        moe_intermediate_size=8, shared_expert_intermediate_size=8, gating="per-element",
+        attention_bias=True, moe_routed_scaling_factor=1.5, num_key_value_heads=3,
+        mlp_layer_types=["sparse", "dense", "sparse"], tie_word_embeddings=True, head_dim=10,
+    ),
+    "bailing_moe_v3": tiniest(
+        BailingHybridConfig, "head_dim", **KIMI, num_hidden_layers=4, head_dim=8,
+        layer_group_size=2, first_k_dense_replace=1, n_group=3, topk_group=2,
+        initializer_range=0.2, tie_word_embeddings=False, **rope("default", 6_000_000.0),
+    )
+    | dict(before=wrappers.without("layer_types", "mlp_layer_types"), rewrite=as_ling_3),
+    "bailing_moe_v3-softplus": tiniest(
+        BailingHybridConfig, "head_dim", **KIMI | dict(q_lora_rank=10), num_hidden_layers=3,
+        head_dim=10, short_conv_kernel_size=3, kda_safe_gate=False, n_group=1, topk_group=1,
+        layer_types=["full_attention", "linear_attention", "linear_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"], norm_topk_prob=False, n_shared_experts=2,
+        routed_scaling_factor=1.5, initializer_range=0.2, tie_word_embeddings=False,
+        **rope("default", 500.0),
+    ),
+    "mimo_v2_flash": small(
+        MiMoV2FlashConfig, "head_dim", **MIMO_V2, num_hidden_layers=7, sliding_window=6,
+        head_dim=12, v_head_dim=8,
+    )
+    | dict(rewrite=as_mimo_v2),
+    "mimo_v2_flash-listed": tiniest(
+        MiMoV2FlashConfig, **MIMO_V2, num_hidden_layers=3, num_attention_heads=4,
+        sliding_window=9, head_dim=8, v_head_dim=8, attention_value_scale=None,
+        attention_bias=True, norm_topk_prob=False, tie_word_embeddings=True, n_group=2,
+        topk_group=1, routed_scaling_factor=1.5,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"],
+        rope_parameters=dict(
+            full_attention=dict(rope_type="default", rope_theta=500.0, partial_rotary_factor=0.5),
+            sliding_attention=dict(rope_type="default", rope_theta=900.0, partial_rotary_factor=0.25),
+        ),
+    ),
+    "mistral4": tiniest(
+        Mistral4Config, "head_dim", **LATENT_MOE, num_hidden_layers=3, first_k_dense_replace=1,
+        **scaled_scores(1.0, 1.0, llama_4_scaling_beta=0.4),
+    ),
+    "mistral4-groups": tiniest(
+        Mistral4Config, "head_dim", **LATENT_MOE | dict(q_lora_rank=None), n_group=3, topk_group=2,
+        norm_topk_prob=False, routed_scaling_factor=1.5, rope_interleave=False,
+        attention_bias=True, tie_word_embeddings=True,
+        **rope("yarn", 500.0, factor=2.0, original_max_position_embeddings=8,
+               llama_4_scaling_beta=0.3),
+    ),
+}
+
 MODELS |= authors.models(tiniest, rope)
 MODELS |= wrappers.models(SMALL, SHORT)
 
@@ -1466,7 +1708,7 @@ def randomize(model, seed):
     generator = torch.Generator().manual_seed(seed)
     config = model.config.get_text_config()
     for name, parameter in model.named_parameters():
-        if name.endswith("linear_attn.A_log"):
+        if name.endswith(("linear_attn.A_log", "forget_gate.A_log")):
             # Heads that forget within a token, and heads that remember the whole prompt.
             parameter.data.uniform_(-5.0, 1.0, generator=generator)
         elif name.endswith("rg_lru.recurrent_param"):

@@ -369,6 +369,19 @@ def models(small_settings, short_runs):
             ),
             inside,
         ),
+        "mistral3-experts": mistral3(
+            text(
+                "head_dim", model_type="mistral4", num_key_value_heads=4, kv_lora_rank=24,
+                q_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10,
+                n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+                rope_parameters=dict(
+                    rope_type="yarn", rope_theta=1e4, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                    original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=1.0,
+                    llama_4_scaling_beta=0.3,
+                ),
+            ),
+            as_published("tie_word_embeddings"), tie_word_embeddings=False,
+        ),
         "llava": llava(
             text("head_dim", model_type="llama", num_key_value_heads=4),
             as_published(

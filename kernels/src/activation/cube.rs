@@ -27,6 +27,7 @@ pub(crate) enum Kind {
     HardSwish,
     Mish,
     Tanh,
+    Softplus,
     Laplace,
     XIelu,
 }
@@ -60,6 +61,7 @@ pub(crate) fn function(activation: Activation) -> FunctionLaunch {
         Activation::HardSwish => of(Kind::HardSwish),
         Activation::Mish => of(Kind::Mish),
         Activation::Tanh => of(Kind::Tanh),
+        Activation::Softplus => of(Kind::Softplus),
         Activation::Laplace => of(Kind::Laplace),
         Activation::XIelu { alpha_p, alpha_n, beta, eps } => {
             FunctionLaunch::new(alpha_p, alpha_n, beta, eps, Kind::XIelu)
@@ -161,6 +163,7 @@ pub(crate) fn activated<N: Size>(x: Vector<f32, N>, function: &Function) -> Vect
             x * (m / (m + two))
         }
         Kind::Tanh => tanh::<N>(x),
+        Kind::Softplus => softplus::<N>(x),
         Kind::Laplace => laplace::<N>(x),
         Kind::XIelu => xielu::<N>(x, function),
     }
@@ -186,6 +189,26 @@ fn gelu<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
 fn at_most<N: Size>(x: Vector<f32, N>, #[comptime] bound: f32) -> Vector<f32, N> {
     let bound = Vector::<f32, N>::new(comptime!(bound));
     select_many(x.greater_than(&bound), bound, x)
+}
+
+/// See [`Activation::Softplus`]. It is `max(x, 0) + ln(1 + e^−|x|)`, whose logarithm is
+/// `2 · atanh(u)` of `u = e / (e + 2)`, at most 1/3, by its series.
+#[cube]
+fn softplus<N: Size>(x: Vector<f32, N>) -> Vector<f32, N> {
+    let zero = Vector::<f32, N>::new(0.0f32);
+    let two = Vector::<f32, N>::new(2.0f32);
+    let e = select_many(x.less_than(&zero), x, -x).exp();
+    let u = e / (e + two);
+    let square = u * u;
+    let mut series = Vector::<f32, N>::new(comptime!(2.0f32 / 15.0));
+    series = fma(series, square, Vector::new(comptime!(2.0f32 / 13.0)));
+    series = fma(series, square, Vector::new(comptime!(2.0f32 / 11.0)));
+    series = fma(series, square, Vector::new(comptime!(2.0f32 / 9.0)));
+    series = fma(series, square, Vector::new(comptime!(2.0f32 / 7.0)));
+    series = fma(series, square, Vector::new(comptime!(2.0f32 / 5.0)));
+    series = fma(series, square, Vector::new(comptime!(2.0f32 / 3.0)));
+    series = fma(series, square, two);
+    fma(u, series, positive::<N>(x))
 }
 
 /// See [`Activation::Laplace`].

@@ -1,6 +1,6 @@
 //! The functions on the CPU, on vectors.
 
-use crate::simd::{Map, PairMap, Simd, exp, expm1, tanh};
+use crate::simd::{Map, PairMap, Simd, exp, expm1, softplus, tanh};
 
 /// `√(2 / π)`, twice.
 pub(super) const GELU_TANH_SLOPE: f32 = 1.595_769_2;
@@ -96,6 +96,10 @@ macro_rules! with_map {
             }
             Activation::Tanh => {
                 let $f = functions::Tanh;
+                $body
+            }
+            Activation::Softplus => {
+                let $f = functions::Softplus;
                 $body
             }
             Activation::Laplace => {
@@ -307,6 +311,17 @@ impl Map for Tanh {
     #[inline(always)]
     fn map<S: Simd>(self, s: S, x: S::V) -> S::V {
         tanh(s, x)
+    }
+}
+
+/// `Activation::Softplus`.
+#[derive(Clone, Copy)]
+pub(super) struct Softplus;
+
+impl Map for Softplus {
+    #[inline(always)]
+    fn map<S: Simd>(self, s: S, x: S::V) -> S::V {
+        softplus(s, x)
     }
 }
 

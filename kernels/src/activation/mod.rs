@@ -6,8 +6,8 @@
 //! with a gate. Alone, a result on the CPU takes the memory of x if x has no other owner.
 //!
 //! Tolerance on the CPU:
-//! - [`Activation::Silu`], [`Activation::Sigmoid`], [`Activation::Mish`], [`Activation::Tanh`]:
-//!   `1e-6 · |y|`. Their exponential has an error below 2 ulp.
+//! - [`Activation::Silu`], [`Activation::Sigmoid`], [`Activation::Mish`], [`Activation::Tanh`] and
+//!   [`Activation::Softplus`]: `1e-6 · |y|`. Their exponential has an error below 2 ulp.
 //! - [`Activation::Gelu`], [`Activation::GeluClipped`]: `5e-7 · |x|`. They are a polynomial and an
 //!   exponential.
 //! - [`Activation::HardSwish`], [`Activation::Laplace`]: `2e-6 · max(|y|, 1)`. Sums round.
@@ -65,6 +65,8 @@ pub enum Activation {
     Mish,
     /// `tanh x`: HF's `tanh`.
     Tanh,
+    /// `ln(1 + e^x)`.
+    Softplus,
     /// `(1 + erf((x − 0.707107) / (0.282095 · √2))) / 2`: HF's `laplace`
     /// (<https://arxiv.org/abs/2209.10655>).
     Laplace,

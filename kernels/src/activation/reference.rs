@@ -39,6 +39,7 @@ pub(crate) fn apply(x: f64, activation: Activation) -> f64 {
         Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
         Activation::Mish => x * x.exp().ln_1p().min(1e3).tanh(),
         Activation::Tanh => x.tanh(),
+        Activation::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
         #[allow(clippy::approx_constant)]
         Activation::Laplace => (1.0 + erf((x - 0.707107) / (0.282095 * 2f64.sqrt()))) / 2.0,
         Activation::XIelu { alpha_p, alpha_n, beta, eps } => {

@@ -10,7 +10,7 @@ use crate::simd::Isa;
 pub(super) const XIELU: Activation =
     Activation::XIelu { alpha_p: 0.8, alpha_n: 1.3, beta: 0.5, eps: -1e-6 };
 
-pub(super) const ALL: [Activation; 16] = [
+pub(super) const ALL: [Activation; 17] = [
     Activation::Silu,
     Activation::Gelu,
     Activation::GeluTanh,
@@ -25,6 +25,7 @@ pub(super) const ALL: [Activation; 16] = [
     Activation::HardSwish,
     Activation::Mish,
     Activation::Tanh,
+    Activation::Softplus,
     Activation::Laplace,
     XIELU,
 ];
@@ -34,9 +35,11 @@ fn tolerance(activation: Activation, x: f32, exact: f64) -> f64 {
     let size = f64::from(x.abs());
     1e-30
         + match activation {
-            Activation::Silu | Activation::Sigmoid | Activation::Mish | Activation::Tanh => {
-                1e-6 * exact.abs()
-            }
+            Activation::Silu
+            | Activation::Sigmoid
+            | Activation::Mish
+            | Activation::Tanh
+            | Activation::Softplus => 1e-6 * exact.abs(),
             Activation::Relu
             | Activation::ReluSquared
             | Activation::Identity
@@ -159,6 +162,7 @@ fn large_numbers_and_nans_keep_their_meaning() {
                 Activation::XIelu { .. } => continue,
                 Activation::Sigmoid => (0.0, 0.5, 1.0),
                 Activation::Laplace => (0.0, y[3], 1.0),
+                Activation::Softplus => (0.0, y[3], 1e4),
                 Activation::Tanh => (-1.0, 0.0, 1.0),
                 Activation::Identity => (-1e4, 0.0, 1e4),
                 Activation::LeakyRelu => (-1e2, 0.0, 1e4),

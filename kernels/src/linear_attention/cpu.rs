@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use burn_flex::FlexTensor;
 
+use super::kimi::{KimiDeltaRule, KimiTokens, kimi};
 use super::prepare::{fill_factors, normalize};
 use super::recurrence::{Delta, Inputs, Rule, Sum, TileTask};
 use super::{GatedDeltaRule, LightningAttention};
@@ -51,6 +52,31 @@ pub(super) fn delta(
     fill_factors(rule, gates, &mut factors);
     let inputs = Inputs { heads, qkv, factors: &factors, factors_per_token: heads.num_heads };
     over_tokens(isa, Delta, inputs, rule.state_at, layer, meta, y);
+}
+
+/// Takes the states of Kimi's delta rule over the tokens.
+pub(crate) fn kimi_delta_rule(
+    qkv: FlexTensor,
+    gates: FlexTensor,
+    b: FlexTensor,
+    rule: &KimiDeltaRule,
+    layer: &mut KvLayer,
+    meta: &AttentionMetadata,
+) -> FlexTensor {
+    let (heads, tokens) = (rule.heads(), meta.num_tokens());
+    assert_eq!(dims2(&qkv), [tokens, heads.inputs()], "kimi_delta_rule: shape of qkv");
+    let of_rows = [tokens, heads.num_heads * heads.key_dim];
+    assert_eq!(dims2(&gates), of_rows, "kimi_delta_rule: shape of gates");
+    assert_eq!(dims2(&b), [tokens, heads.num_heads], "kimi_delta_rule: shape of b");
+    let (mut qkv, mut gates, b) = (owned(qkv), owned(gates), dense(b));
+    let mut y = tensor(tokens, heads.outputs());
+    let inputs =
+        KimiTokens { qkv: values_mut(&mut qkv), gates: values_mut(&mut gates), b: values(&b) };
+    kimi(Isa::active(), rule, inputs, layer, meta, values_mut(&mut y));
+    for read in [qkv, gates, b] {
+        give_back(read);
+    }
+    y
 }
 
 /// Takes the states of lightning attention over the tokens.

@@ -8,7 +8,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::prepare::EPS;
-use super::{GatedDeltaRule, LightningAttention, LinearHeads};
+use super::{GatedDeltaRule, KimiDeltaRule, LightningAttention, LinearHeads};
 use crate::cube::{Norm, Rows, cubes, normed, softplus, words_buffer};
 use crate::kv_cache::KvLayer;
 use crate::paged_attention::AttentionMetadata;
@@ -49,6 +49,7 @@ pub(crate) fn gated_delta_rule(
             tokens * num_heads,
             num_heads,
             gates.stride() * gates.lanes,
+            rule.beta_max,
         );
     }
     let of_keys = num_key_heads * key_dim;
@@ -61,6 +62,18 @@ pub(crate) fn gated_delta_rule(
     };
     let heads = matrix_heads(heads, [0, of_keys, 2 * of_keys]);
     advance(MatrixRule::Delta, heads, &inputs, &states)
+}
+
+/// Is never called: a rule is not made for a GPU.
+pub(crate) fn kimi_delta_rule(
+    _: CubeTensor,
+    _: CubeTensor,
+    _: CubeTensor,
+    _: &KimiDeltaRule,
+    _: &mut KvLayer,
+    _: &AttentionMetadata,
+) -> CubeTensor {
+    unreachable!("`KimiDeltaRule::new` refuses GPUs")
 }
 
 /// Takes the states of lightning attention over the tokens.
@@ -121,6 +134,7 @@ fn delta_factors_kernel(
     units: usize,
     num_heads: usize,
     stride: usize,
+    beta_max: f32,
 ) {
     let unit = ABSOLUTE_POS;
     if unit >= units {
@@ -130,5 +144,5 @@ fn delta_factors_kernel(
     let (b, a) = (gates[token * stride + head], gates[token * stride + num_heads + head]);
     let rate = softplus(a + dt_bias[head]);
     factors[2 * unit] = (-a_log[head].exp() * rate).exp();
-    factors[2 * unit + 1] = 1.0f32 / (1.0f32 + (-b).exp());
+    factors[2 * unit + 1] = beta_max / (1.0f32 + (-b).exp());
 }

@@ -4,8 +4,11 @@
 //!
 //! - [`gated_delta_rule`] (HF `torch_recurrent_gated_delta_rule` of Qwen3-Next,
 //!   <https://arxiv.org/abs/2412.06464>): q and k are divided by `√(Σx² + 1e-6)`, and q by
-//!   `√key_dim`. With `β = σ(b)` and `d = exp(−exp(A_log) · softplus(a + dt_bias))`:
+//!   `√key_dim`. With `β = β_max · σ(b)` and `d = exp(−exp(A_log) · softplus(a + dt_bias))`:
 //!   `S ← d·S + k·(β·(v − d·Sᵀk))ᵀ`, and the output is `Sᵀq`.
+//! - [`kimi_delta_rule`] (HF `recurrent_kimi_delta_attention`,
+//!   <https://arxiv.org/abs/2510.26692>): the same with a decay of each row of the state,
+//!   `S ← diag(d)·S + k·(β·(v − (diag(d)·S)ᵀk))ᵀ`. On the CPU only.
 //! - [`lightning_attention`] (HF `MiniMaxLightningAttention`, <https://arxiv.org/abs/2501.08313>):
 //!   `S ← exp(−slope)·S + k·vᵀ`, and the output is `Sᵀq`.
 //!
@@ -21,6 +24,7 @@ pub(crate) mod cube;
 #[cfg(test)]
 #[cfg(feature = "gpu")]
 mod cube_tests;
+mod kimi;
 mod prepare;
 mod recurrence;
 #[cfg(test)]
@@ -32,6 +36,7 @@ mod tests;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Tensor};
 
+pub use self::kimi::{KimiDecay, KimiDeltaRule};
 pub use self::shape::LinearHeads;
 use crate::hot_ops::HotOps;
 use crate::kv_cache::KvLayer;
@@ -46,6 +51,8 @@ pub struct GatedDeltaRule {
     heads: LinearHeads,
     a_log: WeightVector,
     dt_bias: WeightVector,
+    /// The limit of the factors of changes.
+    beta_max: f32,
     /// The factors of normalised queries, then of keys, of all key heads. Only on a GPU.
     #[cfg(feature = "gpu")]
     key_scales: WeightVector,
@@ -75,10 +82,18 @@ impl GatedDeltaRule {
             heads,
             a_log: keep(a_log)?,
             dt_bias: keep(dt_bias)?,
+            beta_max: 1.0,
             #[cfg(feature = "gpu")]
             key_scales: keep(heads.key_scales())?,
             state_at,
         })
+    }
+
+    /// Returns the same rule with another limit of the factors of changes, which is 1. With 2, a
+    /// change may turn a state around.
+    #[must_use]
+    pub fn with_beta_max(self, beta_max: f32) -> Self {
+        Self { beta_max, ..self }
     }
 }
 
@@ -98,6 +113,25 @@ pub fn gated_delta_rule(
 ) -> Tensor<2> {
     let (qkv, gates) = (qkv.into_dispatch(), gates.into_dispatch());
     Tensor::from_dispatch(Dispatch::gated_delta_rule(qkv, gates, rule, layer, meta))
+}
+
+/// Takes the states over the tokens of a step. `qkv` is as for [`gated_delta_rule`]. `gates` is
+/// `[num_tokens, num_heads · key_dim]`: the gates of the rows of states, without `dt_bias`. `b` is
+/// `[num_tokens, num_heads]`, with `β = σ(b)`. Returns `[num_tokens, num_heads · value_dim]`.
+///
+/// # Panics
+/// If a shape disagrees with the rule, or `meta` with the rows or with `layer`.
+#[must_use]
+pub fn kimi_delta_rule(
+    qkv: Tensor<2>,
+    gates: Tensor<2>,
+    b: Tensor<2>,
+    rule: &KimiDeltaRule,
+    layer: &mut KvLayer,
+    meta: &AttentionMetadata,
+) -> Tensor<2> {
+    let (qkv, gates, b) = (qkv.into_dispatch(), gates.into_dispatch(), b.into_dispatch());
+    Tensor::from_dispatch(Dispatch::kimi_delta_rule(qkv, gates, b, rule, layer, meta))
 }
 
 /// The heads of lightning attention.

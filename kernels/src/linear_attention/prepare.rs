@@ -63,7 +63,7 @@ pub(super) fn fill_factors(rule: &GatedDeltaRule, gates: &[f32], factors: &mut [
         for (head, factors) in factors.iter_mut().enumerate() {
             let rate = softplus(a[head] + dt_bias[head]);
             let decay = (-a_log[head].exp() * rate).exp();
-            *factors = [decay, 1.0 / (1.0 + (-b[head]).exp())];
+            *factors = [decay, rule.beta_max / (1.0 + (-b[head]).exp())];
         }
     }
 }

@@ -145,7 +145,7 @@ impl<R: Rule> TileTask<'_, R> {
 /// Takes the state over one token, which adds `added` times its key, and returns the output
 /// `Sᵀq`.
 #[inline(always)]
-fn advance<S: Simd, const N: usize>(
+pub(super) fn advance<S: Simd, const N: usize>(
     s: S,
     rows: &mut [[[f32; LANES]; N]],
     [q, k]: [&[f32]; 2],

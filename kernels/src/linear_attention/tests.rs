@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 use proptest::prelude::*;
 
+use super::kimi::{KimiTokens, kimi};
 use super::*;
 use crate::simd::Isa;
 use crate::states::fixture::{in_steps, noise};
@@ -17,7 +18,9 @@ fn rule(heads: LinearHeads, seed: usize) -> GatedDeltaRule {
 pub(super) fn rule_on(heads: LinearHeads, seed: usize, device: &Device) -> GatedDeltaRule {
     let a_log = noise(heads.num_heads, seed).iter().map(|x| 3.0 * x - 2.0).collect();
     let dt_bias = noise(heads.num_heads, seed + 1);
-    GatedDeltaRule::new(heads, a_log, dt_bias, OTHER, device).unwrap()
+    let beta_max = if seed.is_multiple_of(2) { 2.0 } else { 1.0 };
+    let rule = GatedDeltaRule::new(heads, a_log, dt_bias, OTHER, device).unwrap();
+    rule.with_beta_max(beta_max)
 }
 
 /// Returns the inputs of the tokens of a sequence: q, k and v, and gates up to ±3.
@@ -48,6 +51,30 @@ fn in_steps_by_delta_rule<const N: usize>(
         }
         cpu::delta(isa, rule, (&mut qkv, &gates), layer, meta, y);
     })
+}
+
+/// Computes a sequence of Kimi's delta rule in steps of so many tokens.
+fn in_steps_by_kimi(
+    isa: Isa,
+    rule: &KimiDeltaRule,
+    [qkv, gates, b]: &[Vec<f32>; 3],
+    steps: &[usize],
+) -> Vec<f32> {
+    let heads = rule.heads();
+    let state_len = OTHER + heads.state_len();
+    let len = b.len() / heads.num_heads;
+    let widths = [heads.inputs(), heads.num_heads * heads.key_dim, heads.num_heads];
+    let [y] = in_steps(state_len, [len], steps, heads.outputs(), |layer, meta, tokens, y| {
+        let rows = |values: &[f32], width: usize| -> Vec<f32> {
+            let row = |(_, position): &(usize, usize)| values[position * width..][..width].to_vec();
+            tokens.iter().flat_map(row).collect()
+        };
+        let (mut qkv, mut gates) = (rows(qkv, widths[0]), rows(gates, widths[1]));
+        let b = rows(b, widths[2]);
+        let inputs = KimiTokens { qkv: &mut qkv, gates: &mut gates, b: &b };
+        kimi(isa, rule, inputs, layer, meta, y);
+    });
+    y
 }
 
 /// Computes sequences of lightning attention in steps of so many tokens.
@@ -100,6 +127,36 @@ proptest! {
             for (seq, y) in results.iter().enumerate() {
                 let [qkv, gates] = inputs(rule.heads, lens[seq], seeds[seq]);
                 check(isa, y, &reference::gated_delta_rule(&rule, &qkv, &gates))?;
+            }
+        }
+    }
+
+    #[test]
+    fn kimis_rule_agrees_with_the_reference_in_steps_of_any_size(
+        num_heads in 1usize..4,
+        key_dim in 1usize..40,
+        value_dim in 1usize..90,
+        bound in -5.0f32..0.0,
+        len in 1usize..40,
+        steps in prop::collection::vec(1usize..20, 1..4),
+        seed in 0usize..1_000,
+    ) {
+        let heads = LinearHeads { num_key_heads: num_heads, num_heads, key_dim, value_dim };
+        let rows = num_heads * key_dim;
+        let a_log: Vec<f32> = noise(num_heads, seed).iter().map(|x| 2.0 * x - 1.0).collect();
+        let tokens = [len * heads.inputs(), len * rows, len * num_heads].map(|n| noise(n, seed + n));
+        for decay in [KimiDecay::Softplus, KimiDecay::Bounded(bound)] {
+            let bias = noise(rows, seed + 1);
+            let rule = KimiDeltaRule::new(heads, &a_log, bias, decay, OTHER, &Device::flex());
+            let rule = rule.unwrap();
+            let [qkv, gates, b] = &tokens;
+            let exact = reference::kimi_delta_rule(&rule, qkv, gates, b);
+            for isa in Isa::available() {
+                let y = in_steps_by_kimi(isa, &rule, &tokens, &steps);
+                check(isa, &y, &exact)?;
+                let whole = in_steps_by_kimi(isa, &rule, &tokens, &[len]);
+                let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(&y), bits(&whole));
             }
         }
     }

@@ -4,6 +4,7 @@
 mod authors;
 mod encoders;
 mod more;
+mod newer;
 mod states;
 
 use serde_json::{Value, json};
@@ -55,16 +56,14 @@ fn rows(architecture: &str) -> Vec<Row> {
             honoured("mlp_bias", json!(true)),
             honoured("hidden_act", json!("relu")),
         ],
-        "Bloom" => {
-            let mut rows = vec![
-                honoured("layer_norm_epsilon", json!(0.5)),
-                honoured("seq_length", json!(99)),
-                honoured("apply_residual_connection_post_layernorm", json!(true)),
-            ];
-            rows.extend([honoured("n_layer", json!(3)), honoured("n_head", json!(8))]);
-            rows.push(unchanged("activation_function", json!("relu")));
-            rows
-        }
+        "Bloom" => vec![
+            honoured("layer_norm_epsilon", json!(0.5)),
+            honoured("seq_length", json!(99)),
+            honoured("apply_residual_connection_post_layernorm", json!(true)),
+            honoured("n_layer", json!(3)),
+            honoured("n_head", json!(8)),
+            unchanged("activation_function", json!("relu")),
+        ],
         "Cohere" => vec![
             honoured("logit_scale", json!(2.0)),
             honoured("use_qk_norm", json!(true)),
@@ -278,7 +277,7 @@ fn rows(architecture: &str) -> Vec<Row> {
         | "LongcatFlash" | "MiniCPM3" | "Youtu" => latent_tests::rows(architecture),
         other => {
             let rows = more::rows(other).or_else(|| states::rows(other));
-            let rows = rows.or_else(|| authors::rows(other));
+            let rows = rows.or_else(|| authors::rows(other)).or_else(|| newer::rows(other));
             rows.unwrap_or_else(|| panic!("no rows for {other}"))
         }
     }

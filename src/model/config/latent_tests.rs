@@ -98,6 +98,42 @@ pub(super) fn rows(architecture: &str) -> Vec<Row> {
                 refused("mlp_layer_types", json!(["sparse"])),
             ]);
         }
+        "AXK1" => {
+            rows.extend(of_v3().into_iter().filter(|(field, ..)| *field != "topk_method"));
+            rows.extend([
+                unchanged("topk_method", json!("greedy")),
+                honoured("mlp_layer_types", json!(["sparse", "dense"])),
+                honoured("first_k_dense_replace", json!(0)),
+                honoured("rope_interleave", json!(false)),
+                refused("mlp_layer_types", json!(["sparse"])),
+            ]);
+        }
+        "Mistral4" => {
+            // Its default parameters have a base, which wins.
+            rows.retain(|(field, ..)| !["rope_theta", "partial_rotary_factor"].contains(field));
+            rows.extend(experts());
+            let rope = |changes: Value| {
+                let mut rope = json!({ "rope_type": "default" });
+                for (field, value) in changes.as_object().into_iter().flatten() {
+                    rope[field] = value.clone();
+                }
+                ("rope_parameters", rope)
+            };
+            let (field, cooled) = rope(json!({ "llama_4_scaling_beta": 0.5 }));
+            let (_, parted) = rope(json!({ "partial_rotary_factor": 0.9 }));
+            rows.extend([
+                honoured(field, cooled),
+                unchanged("partial_rotary_factor", json!(0.5)),
+                refused("partial_rotary_factor", json!(0.9)),
+                honoured("norm_topk_prob", json!(false)),
+                honoured("n_group", json!(16)),
+                honoured("first_k_dense_replace", json!(1)),
+                honoured("rope_interleave", json!(false)),
+                unchanged("rope_theta", json!(77.0)),
+                refused(field, parted),
+                refused("topk_group", json!(17)),
+            ]);
+        }
         "DeepseekV32" | "GlmMoeDsa" => {
             rows.extend(of_v3());
             rows.extend([

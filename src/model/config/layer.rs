@@ -22,8 +22,8 @@ pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alo
 pub use moe::{GateClamp, GroupScoring, MoeConfig, Scoring, SharedExpert};
 pub(crate) use recurrent::StateLayers;
 pub use recurrent::{
-    DeltaNetConfig, DeltaNetModules, GriffinConfig, LightningConfig, RecurrentConfig,
-    ShortConvConfig,
+    DeltaNetConfig, DeltaNetModules, GriffinConfig, KimiDeltaConfig, LightningConfig,
+    RecurrentConfig, ShortConvConfig,
 };
 pub(crate) use windows::WindowRule;
 pub(super) use windows::{LAYER_TYPES, SLIDING};
@@ -120,6 +120,12 @@ pub struct AttentionConfig {
     /// Whether values are the keys before their norm and their rotation: HF
     /// `Gemma4TextAttention` with `attention_k_eq_v`.
     pub values_are_keys: bool,
+    /// Elements of a value, if it is narrower than a head.
+    pub value_dim: Option<usize>,
+    /// The factor of values.
+    pub value_scale: f32,
+    /// The RMS norm of the results of all heads together, before the output projection.
+    pub(crate) output_norm: Option<&'static str>,
     /// The number of heads in the KV cache, a multiple of `num_kv_heads`, and their width there, if
     /// layers differ. `None`: those of this layer.
     pub cached_heads: Option<(usize, usize)>,
@@ -129,9 +135,22 @@ pub struct AttentionConfig {
     /// Whether a file has the elements of both halves of whole query and key heads side by side,
     /// although less than a head rotates. They are taken apart when the file is read.
     pub(crate) parts_halves: bool,
-    /// Whether the output is multiplied by the sigmoid of a projection, whose rows follow those of
-    /// each query head in the module of queries.
+    /// Whether the output is multiplied by a gate of a projection. Its rows follow those of each
+    /// query head in the module of queries, if they have no module of their own.
     pub has_gate: bool,
+    /// The form of that gate.
+    pub gate: GateForm,
+}
+
+/// The gate of an attention's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateForm {
+    /// The sigmoid of a number for each element.
+    Sigmoid,
+    /// The softplus of a number for each element.
+    Softplus,
+    /// The softplus of a number for each head.
+    SoftplusOfHeads,
 }
 
 /// Biases of scores, one for each head and bucket of distances: HF
@@ -223,6 +242,8 @@ pub struct MlpConfig {
     /// The share of the gate's outputs that are not used, if normally distributed. `None`: all are
     /// used.
     pub sparsity: Option<f64>,
+    /// The RMS norm before the projection back.
+    pub(crate) inner_norm: Option<&'static str>,
     /// The factor of the gate, before its activation.
     pub gate_multiplier: f32,
     /// The factor of the output.
@@ -233,6 +254,19 @@ impl AttentionConfig {
     /// Returns the number of elements of a token's queries.
     pub(crate) fn q_size(&self) -> usize {
         self.num_heads * self.head_dim
+    }
+
+    /// Returns the number of elements of a token's results: those of values for each query head.
+    pub(crate) fn o_size(&self) -> usize {
+        self.num_heads * self.value_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Returns the number of elements of a token's gates.
+    pub(crate) fn gate_size(&self) -> usize {
+        match self.gate {
+            GateForm::Sigmoid | GateForm::Softplus => self.o_size(),
+            GateForm::SoftplusOfHeads => self.num_heads,
+        }
     }
 
     /// Returns the elements of a head in the KV cache. It is even, so a head of an odd width ends
@@ -340,6 +374,7 @@ pub(crate) fn read_alike(
         bias: mlp_bias,
         down_bias: mlp_bias,
         sparsity: None,
+        inner_norm: None,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,
     };
@@ -378,10 +413,14 @@ pub(crate) fn read_alike(
         normalizes_values: false,
         kv_from: None,
         values_are_keys: false,
+        value_dim: None,
+        value_scale: 1.0,
+        output_norm: None,
         cached_heads: None,
         joins_halves: false,
         parts_halves: false,
         has_gate: false,
+        gate: GateForm::Sigmoid,
     };
     // All layers of a kind share a rotary embedding. A kind without layers needs none.
     let mut ropes: [Option<Option<RopeParameters>>; 2] = [None, None];

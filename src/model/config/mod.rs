@@ -26,15 +26,16 @@ pub use gemma4::{Gemma4Config, PerLayerConfig};
 pub use generation::GenerationConfig;
 pub use layer::{
     ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,
-    GriffinConfig, GroupScoring, LatentConfig, LayerConfig, LightningConfig, Mamba2Config,
-    Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms, Mixer, MlpConfig, MoeConfig,
-    ParallelConfig, RecurrentConfig, Scoring, SharedExpert, ShortConvConfig, TemperatureConfig,
+    GateForm, GriffinConfig, GroupScoring, KimiDeltaConfig, LatentConfig, LayerConfig,
+    LightningConfig, Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms, Mixer,
+    MlpConfig, MoeConfig, ParallelConfig, RecurrentConfig, Scoring, SharedExpert, ShortConvConfig,
+    TemperatureConfig,
 };
 pub(crate) use layer::{
     DisentangledConfig, DistanceBiasConfig, MixerKind, PositionProjection, kinds,
 };
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
-pub(crate) use model::{NormedResidual, SumProjection, TokenTypes};
+pub(crate) use model::{NormedResidual, OtherNorms, SumProjection, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 
 pub(crate) use file::Fields;

@@ -1,10 +1,14 @@
 //! `config.json` as the engine uses it.
 
+mod norms;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use self::norms::NormConfig;
+pub(crate) use self::norms::{NormedResidual, OtherNorms};
 use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
@@ -12,7 +16,7 @@ use super::{
     LayerConfig, MlpConfig, causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
-use crate::model::family::{Defaults, Family, LayerNorms, NormKind, TextPlace, WeightNames};
+use crate::model::family::{Defaults, Family, LayerNorms, TextPlace, WeightNames};
 use crate::model::wrapper::{Wrapped, Wrapper};
 use crate::weights::{Checkpoint, MergedAdapter, Quantization, StoredDtype, TaskAdapters};
 
@@ -41,6 +45,8 @@ pub struct ModelConfig {
     pub norm: NormConfig,
     /// The norms that each layer has.
     pub(crate) norms: LayerNorms,
+    /// The norms of some layers, if they differ from those.
+    pub(crate) other_norms: Option<OtherNorms>,
     /// Whether attention and the feed-forward part of a layer read the same hidden state.
     pub is_parallel: bool,
     /// The path from tokens to the first layer.
@@ -80,6 +86,8 @@ pub struct ModelConfig {
     pub tie_word_embeddings: bool,
     /// The layers, first layer first.
     pub layers: Vec<LayerConfig>,
+    /// Whether a checkpoint may lack the biases of the choice of experts, which are then zero.
+    pub(crate) may_lack_correction_bias: bool,
     /// The adapters of tasks that matrices of the checkpoint have.
     pub(crate) task_adapters: Option<TaskAdapters>,
     /// An adapter that is added to matrices of the checkpoint as they are read.
@@ -99,26 +107,6 @@ pub struct ModelConfig {
     pub bos_token_id: Option<u32>,
     /// Tokens that end a sequence. `generation_config.json` may name more.
     pub eos_token_ids: Vec<u32>,
-}
-
-/// The norms of hidden states.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct NormConfig {
-    pub(crate) kind: NormKind,
-    /// The number added to the variance or mean square.
-    pub eps: f32,
-}
-
-/// The stream after a part with the factors `[a, b]` is `a · h + b · part(h)`, where `h` is the
-/// norm of the stream before it: HF `MiniMaxDecoderLayer`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct NormedResidual {
-    /// Around attention.
-    pub(crate) attention: [f32; 2],
-    /// Around other mixers.
-    pub(crate) recurrent: [f32; 2],
-    /// Around feed-forward parts.
-    pub(crate) feed_forward: [f32; 2],
 }
 
 /// The path from tokens to the hidden states before the first layer.
@@ -294,6 +282,10 @@ impl ModelConfig {
             Some(wrapped) => wrapped.fit(&mut self, checkpoint),
             None => self.names.place = self.place_in(checkpoint),
         }
+        self.fit_norms(checkpoint);
+        if self.may_lack_correction_bias {
+            self.fit_correction_biases(checkpoint);
+        }
         if let Some(names) = self.family.other_names {
             let is_stored = |module: &str| {
                 let known = format!("{}.weight", self.names.of_layer(0, module));
@@ -308,6 +300,19 @@ impl ModelConfig {
             }
         }
         self
+    }
+
+    /// Takes the biases of the choice from layers without such a tensor.
+    fn fit_correction_biases(&mut self, checkpoint: &Checkpoint) {
+        let names = self.names;
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            let name = names.of_layer(index, names.moe.correction_bias);
+            if let FeedForward::Moe(moe) = &mut layer.feed_forward
+                && checkpoint.shape(&name).is_none()
+            {
+                moe.correction_bias = None;
+            }
+        }
     }
 
     /// Returns the place of a text model whose class is that of text alone. transformers writes one
@@ -335,15 +340,6 @@ impl ModelConfig {
     /// Returns the first layer of the KV cache that layer `index` uses.
     pub(crate) fn first_kv_layer(&self, index: usize) -> usize {
         self.layers[..index].iter().map(|layer| layer.mixer.num_kv_layers()).sum()
-    }
-
-    /// Returns the norms of layer `index`.
-    pub(crate) fn norms_of(&self, index: usize) -> LayerNorms {
-        let norms = self.layers[index].norms(self.norms);
-        match index == 0 && !self.has_first_norm {
-            true => LayerNorms { before_attention: None, ..norms },
-            false => norms,
-        }
     }
 
     /// Returns the dense feed-forward parts.
@@ -386,6 +382,7 @@ impl ModelConfig {
             adapters_refused: None,
             norm: NormConfig { kind: family.norm.kind, eps },
             norms: family.names.norms,
+            other_norms: None,
             is_parallel: family.is_parallel,
             is_post_norm: false,
             has_first_norm: true,
@@ -414,6 +411,7 @@ impl ModelConfig {
             optional_pooler_tensors: Vec::new(),
             tie_word_embeddings: config.flag("tie_word_embeddings")?.unwrap_or(tie_word_embeddings),
             layers,
+            may_lack_correction_bias: false,
             task_adapters: None,
             merged_adapter: None,
             num_nextn_layers: 0,

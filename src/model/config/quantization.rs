@@ -12,7 +12,7 @@ use super::file::Fields;
 use crate::weights::{GptqFormat, Quantization, ScaleSharing};
 
 const METHODS: &str = "\"gptq\", \"awq\", \"auto-round\", \"fp8\", \"fbgemm_fp8\", \
-    \"modelopt\", \"compressed-tensors\", \"bitsandbytes\" or \"mxfp4\"";
+    \"modelopt\", \"compressed-tensors\", \"bitsandbytes\", \"bitnet\" or \"mxfp4\"";
 
 /// Reads `quantization_config`, or `compression_config`, which is its name in the first files of
 /// compressed-tensors. Without both, the file of NVIDIA's Model Optimizer counts.
@@ -37,10 +37,31 @@ fn of_method(config: &Fields) -> Result<Quantization, ConfigError> {
         Some("modelopt" | "modelopt_fp4" | "modelopt_mixed") => modelopt(config),
         Some("compressed-tensors") => compressed_tensors(config),
         Some("bitsandbytes") => Ok(Quantization::BitsAndBytes),
+        Some("bitnet") => bitnet(config),
         // The tensors show the modules that were not converted.
         Some("mxfp4") => Ok(Quantization::Mxfp4),
         Some(_) => Err(config.invalid("quant_method", METHODS)),
         None => Err(config.missing("quant_method", METHODS)),
+    }
+}
+
+/// Reads the ternary weights of HF `BitNetQuantConfig`. Activations are not rounded.
+fn bitnet(config: &Fields) -> Result<Quantization, ConfigError> {
+    const CLASS: &str = "linear_class";
+    if config.flag("use_rms_norm")?.unwrap_or(false) {
+        return Err(config.invalid("use_rms_norm", "false"));
+    }
+    match config.text("quantization_mode")? {
+        None | Some("offline") => {}
+        Some(_) => {
+            let expected = "\"offline\": weights that are ternary in the file";
+            return Err(config.invalid("quantization_mode", expected));
+        }
+    }
+    match config.text(CLASS)? {
+        None | Some("bitlinear") => Ok(Quantization::BitNet { is_divided: true }),
+        Some("autobitlinear") => Ok(Quantization::BitNet { is_divided: false }),
+        Some(_) => Err(config.invalid(CLASS, "\"bitlinear\" or \"autobitlinear\"")),
     }
 }
 

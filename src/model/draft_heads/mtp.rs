@@ -22,6 +22,17 @@
 //! | `layers.0.…` | as the model's layers with attention |
 //! | `norm.weight` | `[hidden]`: over the state |
 //!
+//! MiMo 7B has the modules `model.mtp_layers`, as vLLM's `MiMoMTP` computes them. The projection
+//! takes the hidden state first, and the embedding at position 0 is zero. The state is that after
+//! the last norm.
+//!
+//! | tensor of `model.mtp_layers.0.` | shape |
+//! |---|---|
+//! | `token_layernorm.weight`, `hidden_layernorm.weight` | `[hidden]` |
+//! | `input_proj.weight` | `[hidden, 2 · hidden]` |
+//! | `input_layernorm`, `self_attn`, `mlp`, … | as the model's layers |
+//! | `final_layernorm.weight` | `[hidden]`: over the state |
+//!
 //! The hidden state of the model is that after its final norm.
 
 use burn::tensor::Tensor;
@@ -43,6 +54,8 @@ use crate::model::{Adapters, KvPlace, ModelError, ModelSource, Positions, Step};
 /// The modules of [`Form::Beside`], and those of its layer.
 const MODULE: &str = "mtp";
 const LAYER: &str = "mtp.layers";
+/// The modules of [`Form::Listed`].
+const LIST: &str = "model.mtp_layers";
 /// The object with the fields of a text model.
 const TEXT: &str = "text_config";
 
@@ -53,6 +66,37 @@ enum Form {
     After,
     /// In a module beside the layers. The state is the norm of the layer's output.
     Beside,
+    /// The first of a list of modules beside the layers. The state is the norm of the layer's
+    /// output.
+    Listed,
+}
+
+/// A name in each form of the checkpoint.
+struct Names {
+    after: &'static str,
+    beside: &'static str,
+    listed: &'static str,
+}
+
+const TOKEN_NORM: Names =
+    Names { after: "enorm", beside: "pre_fc_norm_embedding", listed: "token_layernorm" };
+const HIDDEN_NORM: Names =
+    Names { after: "hnorm", beside: "pre_fc_norm_hidden", listed: "hidden_layernorm" };
+const LAST_NORM: Names =
+    Names { after: "shared_head.norm", beside: "norm", listed: "final_layernorm" };
+const PROJECTION: Names = Names { after: "eh_proj", beside: "fc", listed: "input_proj" };
+const TABLE: Names =
+    Names { after: "embed_tokens", beside: "embed_tokens", listed: "embed_tokens" };
+
+impl Names {
+    /// Returns the full name of a module of the layer at `place`.
+    fn of(&self, form: Form, place: LayerPlace<'_>) -> String {
+        match form {
+            Form::After => place.module(self.after),
+            Form::Beside => format!("{MODULE}.{}", self.beside),
+            Form::Listed => format!("{LIST}.0.{}", self.listed),
+        }
+    }
 }
 
 struct Mtp {
@@ -75,10 +119,15 @@ impl HeadLayers for Mtp {
     ) -> Tensor<2> {
         let embedded = self.embed_tokens.forward(rows.token_ids);
         let embedded = match self.form {
-            Form::After => without_first(embedded, positions),
+            Form::After | Form::Listed => without_first(embedded, positions),
             Form::Beside => embedded,
         };
-        let both = vec![self.token_norm.forward(embedded), self.hidden_norm.forward(rows.states)];
+        let (token, state) =
+            (self.token_norm.forward(embedded), self.hidden_norm.forward(rows.states));
+        let both = match self.form {
+            Form::After | Form::Beside => vec![token, state],
+            Form::Listed => vec![state, token],
+        };
         let hidden = self.projection.forward(Tensor::cat(both, 1), Adapters::none());
         let state = match self.layer.forward(hidden, None, positions, step) {
             (hidden, Some(residual)) => add(hidden, residual),
@@ -86,14 +135,14 @@ impl HeadLayers for Mtp {
         };
         match self.form {
             Form::After => state,
-            Form::Beside => self.norm.forward(state),
+            Form::Beside | Form::Listed => self.norm.forward(state),
         }
     }
 
     fn logits(&self, _num_guesses: usize, states: Tensor<2>, rows: &[u32]) -> Tensor<2> {
         self.output.logits(states, rows, |states| match self.form {
             Form::After => self.norm.forward(states),
-            Form::Beside => states,
+            Form::Beside | Form::Listed => states,
         })
     }
 
@@ -126,6 +175,7 @@ pub(super) fn load(
     target.require(source, of_model.hidden_size, of_model.vocab_size)?;
     let form = match (of_model.family.mtp, entry) {
         (Some(MODULE), _) => Form::Beside,
+        (Some(LIST), Entry::Family(_)) => Form::Listed,
         (None, Entry::Family(_)) => Form::After,
         _ => return Err(refused(source, not_read())),
     };
@@ -137,6 +187,10 @@ pub(super) fn load(
     let (field, count) = match form {
         Form::After => ("num_nextn_predict_layers", of_model.num_nextn_layers),
         Form::Beside => num_beside(of_text.as_ref().unwrap_or(fields))?,
+        Form::Listed => {
+            const FIELD: &str = "num_nextn_predict_layers";
+            (FIELD, fields.count(FIELD)?.unwrap_or(1))
+        }
     };
     match (form, count) {
         (_, 1) => {}
@@ -146,7 +200,7 @@ pub(super) fn load(
         }
         // Each was trained for a place of its own. The first one's guesses are right less often
         // there, which costs time alone.
-        (Form::After, count) => {
+        (Form::After | Form::Listed, count) => {
             tracing::info!(count, field, "the first of these layers makes all guesses");
         }
         (Form::Beside, count) => {
@@ -160,22 +214,26 @@ pub(super) fn load(
             (index, json!({ "num_hidden_layers": index + 1 }))
         }
         // As in vLLM, the form of a first layer with attention.
-        Form::Beside => (0, json!({ "num_hidden_layers": 1, "layer_types": ["full_attention"] })),
+        Form::Beside | Form::Listed => {
+            (0, json!({ "num_hidden_layers": 1, "layer_types": ["full_attention"] }))
+        }
     };
     let other = if of_text.is_some() { json!({ TEXT: other }) } else { other };
     let mut of_layer = source.config.clone();
     of_layer.override_with(&JsonObject(object(other)));
     let mut config = read(&of_layer)?;
-    let module = match form {
-        Form::After => config.names.of_layer(index, "eh_proj"),
-        Form::Beside => {
-            config.names.layer = LAYER;
-            // The module is beside the text model, too.
-            config.names.place = None;
-            format!("{MODULE}.fc")
-        }
+    let layers = match form {
+        Form::After => None,
+        Form::Beside => Some(LAYER),
+        Form::Listed => Some(LIST),
     };
-    let probe = format!("{module}.weight");
+    if let Some(layers) = layers {
+        config.names.layer = layers;
+        // The module is beside the text model, too.
+        config.names.place = None;
+    }
+    let probe = PROJECTION.of(form, LayerPlace { config: &config, index });
+    let probe = format!("{probe}.weight");
     load_with(source, config, &probe, None, |config, loader| {
         build(form, LayerPlace { config, index }, target, loader)
     })
@@ -206,20 +264,15 @@ fn build(
 ) -> Result<Loaded, ModelError> {
     let LayerPlace { config, index } = place;
     let hidden = config.hidden_size;
-    let module = |after: &str, beside: &str| match form {
-        Form::After => place.module(after),
-        Form::Beside => format!("{MODULE}.{beside}"),
-    };
-    let mut norm =
-        |after: &str, beside: &str| Norm::load(loader, &module(after, beside), hidden, config.norm);
-    let token_norm = norm("enorm", "pre_fc_norm_embedding")?;
-    let hidden_norm = norm("hnorm", "pre_fc_norm_hidden")?;
-    let norm = norm("shared_head.norm", "norm")?;
-    let projection = [Part::new(module("eh_proj", "fc"), hidden)];
+    let mut norm = |names: Names| Norm::load(loader, &names.of(form, place), hidden, config.norm);
+    let token_norm = norm(TOKEN_NORM)?;
+    let hidden_norm = norm(HIDDEN_NORM)?;
+    let norm = norm(LAST_NORM)?;
+    let projection = [Part::new(PROJECTION.of(form, place), hidden)];
     let mut rotary = RotaryTables::new(config, loader.device());
     let head = Mtp {
         form,
-        embed_tokens: target.embedding(loader, &module("embed_tokens", "embed_tokens"), hidden)?,
+        embed_tokens: target.embedding(loader, &TABLE.of(form, place), hidden)?,
         token_norm,
         hidden_norm,
         projection: Linear::load(loader, &projection, 2 * hidden, false)?,
@@ -230,7 +283,7 @@ fn build(
                 let shape = [config.vocab_size, hidden];
                 target.output(loader, &place.module("shared_head.head"), shape)?
             }
-            Form::Beside => target.model_output(),
+            Form::Beside | Form::Listed => target.model_output(),
         },
     };
     Ok(Loaded {

@@ -1,7 +1,7 @@
 //! MiMo 7B: `MiMoForCausalLM` of its folders' own code, and of vLLM.
 //!
-//! Qwen2 with layers that predict several tokens a step (<https://arxiv.org/abs/2505.07608>), which
-//! are not read.
+//! Qwen2 with layers that predict several tokens a step (<https://arxiv.org/abs/2505.07608>). Only
+//! `draft_heads` reads them.
 
 use super::{Family, qwen2};
 

@@ -36,15 +36,22 @@ fn layers(
 }
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let Some(rope) = with_rope(fields)?.rope()? else { return Ok(()) };
+    let temperature = temperature(&with_rope(fields)?, config.max_position_embeddings)?;
+    config.attentions().for_each(|attention| attention.temperature = temperature);
+    Ok(())
+}
+
+/// Reads the factor of queries from the rotary parameters: HF `get_llama_4_attn_scale`.
+pub(super) fn temperature(
+    fields: &Fields,
+    max_position_embeddings: usize,
+) -> Result<Option<TemperatureConfig>, ConfigError> {
+    let Some(rope) = fields.rope()? else { return Ok(None) };
     let beta = rope.number("llama_4_scaling_beta")?.unwrap_or(0.0);
     let floor = rope.size("original_max_position_embeddings")?;
-    let floor = floor.unwrap_or(config.max_position_embeddings);
+    let floor = floor.unwrap_or(max_position_embeddings);
     let temperature = TemperatureConfig { floor: floor as f32, scale: beta as f32, addend: 0.0 };
-    for attention in config.attentions() {
-        attention.temperature = (beta != 0.0).then_some(temperature);
-    }
-    Ok(())
+    Ok((beta != 0.0).then_some(temperature))
 }
 
 /// Returns the fields with rotary parameters: HF `Ministral3Config`.

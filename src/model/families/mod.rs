@@ -3,10 +3,13 @@
 mod afmoe;
 mod apertus;
 mod arcee;
+mod axk1;
 mod bailing_moe;
 mod bailing_moe_v2;
+mod bailing_moe_v3;
 mod bamba;
 mod biogpt;
+mod bitnet;
 mod bloom;
 mod chatglm;
 mod codegen;
@@ -69,6 +72,8 @@ mod interns1;
 mod iquestcoder;
 mod jais2;
 mod jamba;
+mod kimi_linear;
+mod laguna;
 mod late_interaction;
 mod lfm2;
 mod lfm2_moe;
@@ -81,6 +86,7 @@ mod mamba;
 mod mamba2;
 mod mellum;
 mod mimo;
+mod mimo_v2_flash;
 mod minicpm;
 mod minicpm3;
 mod minicpmv;
@@ -89,6 +95,7 @@ mod minimax_m2;
 mod ministral;
 mod ministral3;
 mod mistral;
+mod mistral4;
 mod mixtral;
 mod mpt;
 mod nanochat;
@@ -97,6 +104,7 @@ mod nemotron_h;
 mod olmo;
 mod olmo2;
 mod olmo3;
+mod olmo_hybrid;
 mod olmoe;
 mod opt;
 mod orion;
@@ -133,11 +141,12 @@ mod youtu;
 use super::audio::AudioFamily;
 use super::config::{
     AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
-    Fields, GateClamp, Gemma4Config, GriffinConfig, GroupScoring, LayerConfig, LightningConfig,
-    Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind,
-    MlpConfig, ModelConfig, MoeConfig, NormedResidual, ParallelConfig, PerLayerConfig,
-    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig, StateLayers,
-    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+    Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig,
+    LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields,
+    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms,
+    ParallelConfig, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
+    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
+    read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -268,6 +277,14 @@ pub(super) const FAMILIES: &[&Family] = &[
     &granite_swa::FAMILY,
     &granite_moe_swa::FAMILY,
     &pangu_embedded::FAMILY,
+    &olmo_hybrid::FAMILY,
+    &axk1::FAMILY,
+    &mistral4::FAMILY,
+    &mimo_v2_flash::FAMILY,
+    &kimi_linear::FAMILY,
+    &bailing_moe_v3::FAMILY,
+    &bitnet::FAMILY,
+    &laguna::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -285,6 +302,7 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("RWForCausalLM", "RefinedWebModel", &falcon::FAMILY),
     ("ChatGLMModel", "chatglm", &chatglm::FAMILY),
     ("TeleChat3ForCausalLM", "telechat3", &llama::FAMILY),
+    ("BailingHybridForCausalLM", "bailing_hybrid", &bailing_moe_v3::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that

@@ -10,8 +10,8 @@ use super::{
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, glm4, glm4_moe,
     granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video, llava_onevision,
-    minicpmv, ministral3, mistral, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3,
-    qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    minicpmv, ministral3, mistral, mistral4, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe,
+    qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -104,7 +104,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     Wrapper {
         architecture: MISTRAL3,
         model_type: "mistral3",
-        models: "Mistral Small from 3.1 on, Ministral 3, Devstral Small 2",
+        models: "Mistral Small from 3.1 on, Mistral Small 4, Ministral 3, Devstral Small 2",
         texts: &[
             TextModel {
                 family: Family { architecture: MISTRAL3, ..mistral::FAMILY },
@@ -114,6 +114,11 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
             TextModel {
                 family: Family { architecture: MISTRAL3, ..ministral3::FAMILY },
                 sizes: sizes([131_072, 4_096, 14_336, 34, 32]),
+                experts: &[],
+            },
+            TextModel {
+                family: Family { architecture: MISTRAL3, ..mistral4::FAMILY },
+                sizes: sizes([131_072, 4_096, 12_288, 36, 32]),
                 experts: &[],
             },
         ],

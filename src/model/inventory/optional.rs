@@ -1,7 +1,7 @@
 //! The tensors that checkpoints may have: those that change no result, and AutoAWQ's divisors.
 
 use super::Shapes;
-use crate::model::config::{FeedForward, LatentConfig, Mixer, ModelConfig};
+use crate::model::config::{FeedForward, LatentConfig, Mixer, ModelConfig, OtherNorms};
 use crate::model::family::{ExpertNames, QkvNames};
 use crate::model::{gemma3n, layers};
 use crate::weights::Checkpoint;
@@ -82,6 +82,13 @@ fn add(tensors: &mut Shapes, config: &ModelConfig, index: usize) {
             let projections = inner.iter().map(|name| format!("{module}.{expert}.{name}"));
             projections.for_each(|name| weight(names.of_layer(index, &name)));
         }
+    }
+    // Checkpoints may have the norms of experts in dense layers, too.
+    if let (Some(OtherNorms::OfDense(norms)), FeedForward::Mlp(_)) =
+        (config.other_norms, &layer.feed_forward)
+    {
+        let unused = config.norms.after_mlp.filter(|_| norms.after_mlp.is_none());
+        unused.iter().for_each(|name| weight(names.of_layer(index, name)));
     }
     if let Mixer::Latent(LatentConfig { index_topk: Some(_), .. }) = &layer.mixer {
         for name in INDEXER.into_iter().chain([INDEXER_NORM]) {

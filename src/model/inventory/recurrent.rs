@@ -2,8 +2,10 @@
 
 use super::{Tensors, add_conv};
 use crate::model::config::{
-    DeltaNetConfig, GriffinConfig, LightningConfig, RecurrentConfig, ShortConvConfig,
+    DeltaNetConfig, GriffinConfig, KimiDeltaConfig, LightningConfig, RecurrentConfig,
+    ShortConvConfig,
 };
+use crate::model::layers::kimi_delta::{self, KimiParts};
 use crate::model::layers::{Part, delta_net, griffin, lightning, short_conv};
 
 /// Adds the tensors of `mixer`. `module` returns the full name of a module of the layer.
@@ -18,6 +20,7 @@ pub(super) fn add(
         RecurrentConfig::ShortConv(config) => add_short_conv(tensors, config, hidden, module),
         RecurrentConfig::Lightning(config) => add_lightning(tensors, config, hidden, module),
         RecurrentConfig::Griffin(config) => add_griffin(tensors, config, hidden, module),
+        RecurrentConfig::Kimi(config) => add_kimi(tensors, config, hidden, module),
     }
 }
 
@@ -30,13 +33,15 @@ fn add_delta_net(
     for part in delta_net::parts(config, &module).iter().flatten() {
         tensors.part(part, hidden, false);
     }
-    let conv = [config.conv_channels(), config.kernel];
-    add_conv(tensors, &module(delta_net::CONV), conv, false);
+    for (name, channels) in config.convs() {
+        add_conv(tensors, &module(name), [channels, config.kernel], false);
+    }
     for name in [delta_net::A_LOG, delta_net::DT_BIAS] {
         tensors.0.push((module(name), vec![config.num_heads]));
     }
-    tensors.weight(&module(delta_net::NORM), &[config.value_dim]);
-    tensors.part(&Part::new(module(delta_net::OUT), hidden), config.values(), false);
+    tensors.weight(&module(config.modules.norm()), &[config.value_dim]);
+    let out = Part::new(module(config.modules.out()), hidden);
+    tensors.part(&out, config.values(), false);
 }
 
 fn add_short_conv(
@@ -61,6 +66,29 @@ fn add_lightning(
     tensors.weight(&module(lightning::NORM), &[config.width()]);
     tensors.part(&Part::new(module(lightning::GATE), config.width()), hidden, false);
     tensors.part(&Part::new(module(lightning::OUT), hidden), config.width(), false);
+}
+
+fn add_kimi(
+    tensors: &mut Tensors,
+    config: &KimiDeltaConfig,
+    hidden: usize,
+    module: impl Fn(&str) -> String,
+) {
+    let KimiParts { qkv, forget, b, gate, out } = KimiParts::of(config, hidden, &module);
+    for part in qkv.iter().chain([&b]) {
+        tensors.part(part, hidden, false);
+    }
+    for (part, inputs) in forget.iter().chain(&gate) {
+        tensors.part(part, *inputs, false);
+    }
+    let module = |name: &str| module(&config.module(name));
+    for name in kimi_delta::CONVS {
+        add_conv(tensors, &module(name), [config.width(), config.kernel], false);
+    }
+    tensors.0.push((module(kimi_delta::A_LOG), config.a_log_shape()));
+    tensors.0.push((module(kimi_delta::DT_BIAS), vec![config.width()]));
+    tensors.weight(&module(kimi_delta::NORM), &[config.head_dim]);
+    tensors.part(&out, config.width(), false);
 }
 
 fn add_griffin(

@@ -120,6 +120,7 @@ pub(in crate::model) fn qkv_parts(
     module: impl Fn(&str) -> String,
 ) -> Vec<Part> {
     let AttentionConfig { num_heads, num_kv_heads, head_dim, .. } = *attention;
+    let value_dim = attention.value_dim.unwrap_or(head_dim);
     let heads = [num_heads, num_kv_heads, num_kv_heads];
     let total = heads.iter().sum::<usize>() * head_dim;
     match qkv {
@@ -129,7 +130,8 @@ pub(in crate::model) fn qkv_parts(
                 if index == 0 && gate_is_in_queries {
                     return half_of_heads(module(name), attention, 0);
                 }
-                let part = Part::new(module(name), heads[index] * head_dim);
+                let width = if index < 2 { head_dim } else { value_dim };
+                let part = Part::new(module(name), heads[index] * width);
                 let head = (index < 2).then(|| head_rows(attention)).flatten();
                 let arrangement = head.map(|head| by_head(0..heads[index], head_dim, &head));
                 Part { arrangement: arrangement.map_or(Arrangement::AsStored, rows), ..part }
@@ -199,7 +201,7 @@ pub(in crate::model) fn gate_part(
         QkvNames::Separate([queries, ..]) if attention.has_gate => {
             Some(half_of_heads(module(queries), attention, 1))
         }
-        QkvNames::Gated { gate, .. } => Some(Part::new(module(gate), attention.q_size())),
+        QkvNames::Gated { gate, .. } => Some(Part::new(module(gate), attention.gate_size())),
         _ => None,
     }
 }

@@ -6,36 +6,57 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionParams, DisentangledAttention, GatedNorm, HeadNorm,
-    QkvHeads, RotaryTable, WeightDtype, WeightVector, disentangled_attention, encoder_attention,
-    encoder_self_attention, gated_norm, paged_attention, profile::timed, qk_norm_rope,
-    qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
+    QkvHeads, RotaryTable, WeightDtype, WeightVector, activate, disentangled_attention,
+    encoder_attention, encoder_self_attention, gated_norm, paged_attention, profile::timed,
+    qk_norm_rope, qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
 };
 
 use super::disentangled;
 use super::linears::AttentionParts;
+use super::mamba2::scaled;
 use super::padding::Padding;
 use super::relative_positions;
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm, head_rows};
-use crate::model::config::{AttentionConfig, NormConfig, TemperatureConfig};
+use crate::model::config::{AttentionConfig, GateForm, NormConfig, TemperatureConfig};
 use crate::model::family::{HeadNormRule, NormKind, QkvNames};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
 
 /// The product with the sigmoid of a gate.
-const SIGMOID_GATE: GatedNorm = GatedNorm {
-    norm: None,
-    norm_before_gate: false,
-    activation: Activation::Sigmoid,
-    gate_scale: 1.0,
-};
+const SIGMOID_GATE: GatedNorm = of_gate(Activation::Sigmoid);
+/// The product with its softplus.
+const SOFTPLUS_GATE: GatedNorm = of_gate(Activation::Softplus);
+
+const fn of_gate(activation: Activation) -> GatedNorm {
+    GatedNorm { norm: None, norm_before_gate: false, activation, gate_scale: 1.0 }
+}
+
+/// Returns the results of all heads, `[num_tokens, o_size]`, times the function of their gates.
+fn gated(output: Tensor<2>, gate: Tensor<2>, form: GateForm) -> Tensor<2> {
+    match form {
+        GateForm::Sigmoid => gated_norm(output, gate, 0, &SIGMOID_GATE),
+        GateForm::Softplus => gated_norm(output, gate, 0, &SOFTPLUS_GATE),
+        GateForm::SoftplusOfHeads => times_by_head(output, activate(gate, Activation::Softplus)),
+    }
+}
+
+/// Returns `x`, `[num_tokens, heads * width]`, of which each head is multiplied by its factor of
+/// `factors`, `[num_tokens, heads]`.
+pub(super) fn times_by_head(x: Tensor<2>, factors: Tensor<2>) -> Tensor<2> {
+    let ([tokens, width], [_, heads]) = (x.dims(), factors.dims());
+    let factors = factors.reshape([tokens * heads, 1]);
+    let x = x.reshape([tokens * heads, width / heads]);
+    x.mul(factors).reshape([tokens, width])
+}
 
 /// The attention of one layer.
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     qkv_proj: Linear,
-    /// The gates of the output, before their sigmoid.
+    /// The gates of the output, before their function.
     gate: Option<Linear>,
+    gate_form: GateForm,
     heads: QkvHeads,
     /// The norms over all heads of queries and of keys, which precede other changes of heads.
     across: Option<[Norm; 2]>,
@@ -50,6 +71,11 @@ pub(in crate::model) struct Attention {
     values_norm: Option<WeightVector>,
     /// Whether the projection has no values, because they are its keys.
     values_are_keys: bool,
+    /// The zeros of values that are narrower than heads.
+    values_padding: Option<Padding>,
+    output_norm: Option<Norm>,
+    /// The factor of values.
+    value_scale: f32,
     /// Whether a token attends to no token after it.
     is_causal: bool,
     /// Whether it reads the keys and values of another layer, and has none of its own.
@@ -79,6 +105,10 @@ impl Attention {
             self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
         let qkv = if self.values_are_keys { self.with_values(qkv) } else { qkv };
+        let qkv = match self.values_padding {
+            Some(padding) => self.with_wide_values(qkv, padding),
+            None => qkv,
+        };
         let output = match self.takes_heads_as_they_are() {
             true if self.is_causal => self.attend_cached(qkv, positions, step),
             true if self.temperature.is_none() => {
@@ -87,8 +117,18 @@ impl Attention {
             }
             _ => self.attend_changed(qkv, positions, step),
         };
+        let output = match self.values_padding {
+            Some(padding) => padding.removed(output),
+            None => output,
+        };
+        // The factor of values is that of their weighted sums.
+        let output = scaled(output, self.value_scale);
         let output = match gate {
-            Some(gate) => gated_norm(output, gate, 0, &SIGMOID_GATE),
+            Some(gate) => gated(output, gate, self.gate_form),
+            None => output,
+        };
+        let output = match &self.output_norm {
+            Some(norm) => norm.forward(output),
             None => output,
         };
         timed("o", || self.o_proj.forward(output, adapters))
@@ -101,10 +141,19 @@ impl Attention {
         Tensor::cat(vec![qk, keys], 1)
     }
 
-    /// Returns whether attention takes keys and values as [`qk_norm_rope`] makes them.
+    /// Returns queries, keys and values, of which the last are as wide as the others.
+    fn with_wide_values(&self, qkv: Tensor<2>, padding: Padding) -> Tensor<2> {
+        let QkvHeads { num_heads, num_kv_heads, head_dim, .. } = self.heads;
+        let kept = (num_heads + num_kv_heads) * head_dim;
+        let num_values = qkv.dims()[1] - kept;
+        let values = padding.added(qkv.clone().narrow(1, kept, num_values));
+        Tensor::cat(vec![qkv.narrow(1, 0, kept), values], 1)
+    }
+
+    /// Returns whether plain attention takes keys and values as [`qk_norm_rope`] makes them.
     fn takes_heads_as_they_are(&self) -> bool {
         let is_changed = self.values_norm.is_some() || self.across.is_some();
-        !is_changed && !self.padding.adds()
+        !is_changed && !self.padding.adds() && self.disentangled.is_none()
     }
 
     /// Returns the results of all heads, whose keys and values the operation before writes.
@@ -240,6 +289,10 @@ impl Attention {
             .map(|slopes| loader.on_device("the slopes of ALiBi", slopes.to_vec()));
         let sinks =
             attention.sinks.map(|sinks| loader.vector(&place.module(sinks), attention.num_heads));
+        let output_norm = attention.output_norm.map(|name| {
+            let config = NormConfig { kind: NormKind::Rms, ..place.config.norm };
+            Norm::load(loader, &place.module(name), attention.o_size(), config)
+        });
         let ones = || vec![1.0; attention.head_dim];
         let values_norm =
             attention.normalizes_values.then(|| loader.on_device("the norm of values", ones()));
@@ -278,14 +331,18 @@ impl Attention {
             across,
             padding: Padding::of(attention),
             gate: gate.transpose()?,
+            gate_form: attention.gate,
             qkv_proj,
             disentangled,
-            o_proj: Linear::load(loader, &[o], attention.q_size(), attention.o_bias)?,
+            o_proj: Linear::load(loader, &[o], attention.o_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,
             params,
             temperature: attention.temperature,
             values_norm: values_norm.transpose()?,
             values_are_keys: attention.values_are_keys,
+            values_padding: Padding::of_values(attention),
+            output_norm: output_norm.transpose()?,
+            value_scale: attention.value_scale,
             is_causal: attention.is_causal,
             shares_keys: attention.kv_from.is_some(),
             kv_layer: place.kv_layer(),
@@ -306,7 +363,7 @@ fn mask(attention: &AttentionConfig) -> AttentionMask {
 
 impl TemperatureConfig {
     /// Returns `q`, `[num_tokens, q_size]`, times the factor of each token's position.
-    fn scaled(self, q: Tensor<2>, positions: &[u32]) -> Tensor<2> {
+    pub(super) fn scaled(self, q: Tensor<2>, positions: &[u32]) -> Tensor<2> {
         let factor = |position: &u32| {
             let steps = ((*position as f32 + self.addend) / self.floor).floor();
             steps.ln_1p() * self.scale + 1.0

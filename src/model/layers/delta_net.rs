@@ -1,5 +1,5 @@
-//! Gated delta rules: HF `Qwen3NextGatedDeltaNet`, and `Qwen3_5GatedDeltaNet` with a module for
-//! each projection (<https://arxiv.org/abs/2412.06464>).
+//! Gated delta rules: HF `Qwen3NextGatedDeltaNet`, and `Qwen3_5GatedDeltaNet` and
+//! `OlmoHybridGatedDeltaNet` with more modules (<https://arxiv.org/abs/2412.06464>).
 
 use std::ops::Range;
 
@@ -15,9 +15,6 @@ use crate::model::config::{DeltaNetConfig, DeltaNetModules};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{ModelError, Step};
 
-pub(in crate::model) const CONV: &str = "linear_attn.conv1d";
-pub(in crate::model) const NORM: &str = "linear_attn.norm";
-pub(in crate::model) const OUT: &str = "linear_attn.out_proj";
 pub(in crate::model) const A_LOG: &str = "linear_attn.A_log";
 pub(in crate::model) const DT_BIAS: &str = "linear_attn.dt_bias";
 
@@ -71,15 +68,20 @@ impl DeltaNet {
     ) -> Result<Self, ModelError> {
         let hidden = place.config.hidden_size;
         let [projections, gates] = parts(config, |name| place.module(name));
-        let out = [Part::new(place.module(OUT), hidden)];
+        let out = [Part::new(place.module(config.modules.out()), hidden)];
+        let convs: Vec<(String, usize)> = config
+            .convs()
+            .into_iter()
+            .map(|(name, channels)| (place.module(name), channels))
+            .collect();
         let conv = Convolution {
-            module: place.module(CONV),
+            module: convs.first().map(|(module, _)| module.clone()).unwrap_or_default(),
             kernel: config.kernel,
             has_bias: false,
             activation: Some(activation::load(loader, place, config.activation)?),
         };
         let conv = match config.takes_turns() {
-            false => conv.load(loader, &vec![1.0; config.conv_channels()])?,
+            false => conv.of_modules(loader, &convs)?,
             true => conv.of_rows(loader, &qkv_rows(config))?,
         };
         let in_order = |values: Vec<f32>| match config.takes_turns() {
@@ -95,17 +97,18 @@ impl DeltaNet {
         });
         let rule =
             GatedDeltaRule::new(config.heads(), a_log, dt_bias, config.heads_at(), loader.device());
+        let norm = format!("{}.weight", place.module(config.modules.norm()));
         let norm = GroupNorm {
-            weight: loader.vector(&format!("{}.weight", place.module(NORM)), config.value_dim)?,
+            weight: loader.vector(&norm, config.value_dim)?,
             num_groups: config.num_heads,
-            eps: place.config.norm.eps,
+            eps: config.norm_eps.unwrap_or(place.config.norm.eps),
         };
         Ok(Self {
             projections: Linear::load(loader, &projections, hidden, false)?,
             // They decide how long a head remembers, so they are never quantized.
             gates: Linear::unquantized(loader, &gates, hidden)?,
             conv,
-            rule: rule.map_err(refused(&place.module(A_LOG)))?,
+            rule: rule.map_err(refused(&place.module(A_LOG)))?.with_beta_max(config.beta_max),
             norm: GatedNorm {
                 norm: Some(norm),
                 norm_before_gate: true,
@@ -158,6 +161,13 @@ pub(in crate::model) fn parts(
             [each, gates.map(gate).into()]
         }
         DeltaNetModules::GatesByHead => [each(), gates()],
+        DeltaNetModules::Each => {
+            let (keys, values) = (config.keys(), config.values());
+            let projections = [("q", keys), ("k", keys), ("v", values), ("g", values)];
+            let gates = [("b", num_heads), ("a", num_heads)];
+            let part = |(kind, outputs)| part(&format!("linear_attn.{kind}_proj"), outputs);
+            [projections.map(part).into(), gates.map(part).into()]
+        }
     }
 }
 
@@ -217,6 +227,8 @@ mod tests {
             activation: ActivationName::Silu,
             modules: DeltaNetModules::ByKind,
             heads_take_turns: true,
+            beta_max: 1.0,
+            norm_eps: None,
         };
         assert_eq!(stored_rows(&config, 1), [0, 2, 4, 1, 3, 5]);
         assert_eq!(stored_rows(&config, 2), [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]);

@@ -17,15 +17,17 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    AttentionParams, LatentNorm, LatentProjections, LinearWeight, RotaryTable, WeightView,
-    cache_keys, latent_keys, latent_queries, latent_values, paged_attention, profile::timed, scale,
+    Activation, AttentionParams, LatentNorm, LatentProjections, LinearWeight, RotaryTable,
+    WeightView, activate, cache_keys, latent_keys, latent_queries, latent_values, paged_attention,
+    profile::timed, scale,
 };
 
 use super::arrangement::{Arrangement, Part, neighbours_apart};
+use super::attention::times_by_head;
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm};
 use crate::model::adapters::SiteId;
-use crate::model::config::{LatentConfig, Mixer, NormConfig};
+use crate::model::config::{LatentConfig, Mixer, NormConfig, TemperatureConfig};
 use crate::model::family::{KvNames, NormKind};
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
@@ -37,11 +39,14 @@ pub(in crate::model) struct LatentAttention {
     kv_a_proj: Linear,
     kv_a_norm: LatentNorm,
     projections: LatentProjections,
+    /// The gates of heads' outputs, before their sigmoid.
+    gate: Option<Linear>,
     /// Where adapters change the matrices of heads, if these are of one module.
     sites: Option<HeadSites>,
     o_proj: Linear,
     rotary: Arc<RotaryTable>,
     params: AttentionParams,
+    temperature: Option<TemperatureConfig>,
     /// The layer of the KV cache that holds its latents.
     kv_layer: usize,
 }
@@ -100,16 +105,26 @@ impl LatentAttention {
         step: &mut Step<'_>,
     ) -> Tensor<2> {
         let adapters = step.adapters();
+        let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone(), adapters));
         let (meta, kv) = step.layer(self.kv_layer);
+        let in_sequence = positions.in_sequence();
         let (positions, rotary) = positions.of_own_table(&self.rotary);
         let (q, keys) = timed("qkv", || {
             (self.queries.forward(x.clone(), adapters), self.kv_a_proj.forward(x, adapters))
         });
+        let q = match self.temperature {
+            None => q,
+            Some(temperature) => temperature.scaled(q, in_sequence),
+        };
         let q = timed("absorb", || self.absorbed(q, positions, rotary, adapters));
         let keys = timed("qk_norm_rope", || latent_keys(keys, &self.kv_a_norm, positions, rotary));
         timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
         let latents = timed("attention", || paged_attention(q, kv, meta, &self.params));
         let values = timed("expand", || self.expanded(latents, adapters));
+        let values = match gate {
+            None => values,
+            Some(gate) => times_by_head(values, activate(gate, Activation::Sigmoid)),
+        };
         timed("o", || self.o_proj.forward(values, adapters))
     }
 
@@ -143,7 +158,8 @@ impl LatentAttention {
     /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         let projections = self.projections.mapped_bytes() as u64;
-        let linears = self.kv_a_proj.mapped_bytes() + self.o_proj.mapped_bytes();
+        let gate = self.gate.as_ref().map_or(0, Linear::mapped_bytes);
+        let linears = self.kv_a_proj.mapped_bytes() + self.o_proj.mapped_bytes() + gate;
         self.queries.mapped_bytes() + projections + linears
     }
 
@@ -179,15 +195,18 @@ impl LatentAttention {
         weight.iter_mut().for_each(|weight| *weight *= latent.norm_scales[1]);
         let kv_a_norm = LatentNorm { weight: loader.on_device(&norm, weight)?, eps };
         let o_size = latent.num_heads * latent.v_head_dim;
+        let gate = parts.gate.map(|part| Linear::load(loader, &[part], hidden, false));
         Ok(Self {
             queries,
             kv_a_proj: Linear::load(loader, &[parts.kv_a], hidden, bias)?,
             kv_a_norm,
+            gate: gate.transpose()?,
             projections: projections(loader, latent, &parts.kv_b)?,
             sites: head_sites(loader, place, latent),
             o_proj: Linear::load(loader, &[parts.o], o_size, bias)?,
             rotary: rotary.with(&latent.rope)?,
             params: AttentionParams::new(latent.num_heads, latent.scale),
+            temperature: latent.temperature,
             kv_layer: place.index,
         })
     }
@@ -327,6 +346,7 @@ pub(in crate::model) struct LatentParts {
     pub(in crate::model) kv_a: Part,
     pub(in crate::model) kv_a_norm: String,
     pub(in crate::model) kv_b: KvParts,
+    pub(in crate::model) gate: Option<Part>,
     pub(in crate::model) o: Part,
 }
 
@@ -374,6 +394,7 @@ impl LatentParts {
                         .map(|(name, outputs)| part(name, outputs).of(0, num_heads)),
                 ),
             },
+            gate: latent.gate.map(|name| part(name, num_heads)),
             o: part(place.names().attention.o_proj, place.config.hidden_size),
         }
     }

@@ -1,6 +1,7 @@
 //! The linear layers of a layer of the model, as lists of modules, without their weights.
 
 use super::arrangement::{Part, gate_part, qkv_parts};
+use super::kimi_delta::KimiParts;
 use super::moe::{expert_parts, latent_parts, shared_mlp};
 use super::{LatentParts, LayerPlace, QueryParts, delta_net, lightning, mlp, short_conv};
 use crate::model::config::{
@@ -59,12 +60,12 @@ fn of_attention(place: LayerPlace<'_>, attention: &AttentionConfig) -> Vec<Vec<P
 
 /// The matrices of heads are none of these: they are in one module, or in two.
 fn of_latent(place: LayerPlace<'_>, latent: &LatentConfig) -> Vec<Vec<Part>> {
-    let LatentParts { queries, kv_a, o, .. } = LatentParts::of(place, latent);
+    let LatentParts { queries, kv_a, gate, o, .. } = LatentParts::of(place, latent);
     let mut parts = match queries {
         QueryParts::One(part) => vec![part],
         QueryParts::LowRank { a, b, .. } => vec![a, b],
     };
-    parts.extend([kv_a, o]);
+    parts.extend([kv_a, o].into_iter().chain(gate));
     parts.into_iter().map(|part| vec![part]).collect()
 }
 
@@ -96,7 +97,7 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
     match mixer {
         RecurrentConfig::DeltaNet(config) => {
             let [projections, gates] = delta_net::parts(config, |name| place.module(name));
-            vec![projections, gates, out(delta_net::OUT)]
+            vec![projections, gates, out(config.modules.out())]
         }
         RecurrentConfig::ShortConv(config) => {
             let parts = short_conv::parts(place, config.channels);
@@ -109,6 +110,12 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
         }
         // No other files have models with this mixer.
         RecurrentConfig::Griffin(_) => Vec::new(),
+        RecurrentConfig::Kimi(config) => {
+            let KimiParts { qkv, forget, b, gate, out } =
+                KimiParts::of(config, hidden, |name| place.module(name));
+            let gates = forget.into_iter().chain(gate).map(|(part, _)| vec![part]);
+            [qkv, vec![b], vec![out]].into_iter().chain(gates).collect()
+        }
     }
 }
 

@@ -139,6 +139,22 @@ impl Convolution {
 }
 
 impl Convolution {
+    /// Loads the same without a bias from modules with so many channels each, which follow each
+    /// other.
+    pub(super) fn of_modules(
+        self,
+        loader: &mut WeightLoader<'_>,
+        modules: &[(String, usize)],
+    ) -> Result<CausalConv, ModelError> {
+        let Self { module, kernel, activation, .. } = self;
+        let mut weight = Vec::new();
+        for (name, channels) in modules {
+            weight.extend(loader.values(&format!("{name}.weight"), &[*channels, 1, kernel])?);
+        }
+        CausalConv::new(&weight, None, kernel, activation, 0, loader.device())
+            .map_err(refused(&module))
+    }
+
     /// Loads the same without a bias, `[channels, 1, kernel]`. Channel `i` is row `rows[i]`.
     pub(super) fn of_rows(
         self,

@@ -7,9 +7,9 @@ use playhouse_kernels::{Activation, activate, gated, profile::timed, scale};
 use super::arrangement::Part;
 use super::mamba2::scaled;
 use super::rows::{RowMean, normal_quantile};
-use super::{LayerPlace, Linear, activation};
-use crate::model::config::MlpConfig;
-use crate::model::family::{MlpNames, WeightNames};
+use super::{LayerPlace, Linear, Norm, activation};
+use crate::model::config::{MlpConfig, NormConfig};
+use crate::model::family::{MlpNames, NormKind, WeightNames};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError};
 
@@ -23,6 +23,7 @@ pub(in crate::model) struct Mlp {
     activation: Activation,
     /// The divisors of the activation's outputs, `[1, intermediate_size]`.
     divisors: Option<Tensor<2>>,
+    inner_norm: Option<Norm>,
     down_proj: Linear,
     gate_multiplier: f32,
     output_multiplier: f32,
@@ -41,12 +42,17 @@ impl Mlp {
             let mean = RowMean::new(loader, mlp.intermediate_size)?;
             Ok::<_, ModelError>((mean, normal_quantile(share) as f32))
         });
+        let inner_norm = mlp.inner_norm.map(|name| {
+            let config = NormConfig { kind: NormKind::Rms, ..place.config.norm };
+            Norm::load(loader, &place.module(name), mlp.intermediate_size, config)
+        });
         Ok(Self {
             inner: Linear::load(loader, &inner, hidden, mlp.bias)?,
             is_gated: mlp.is_gated,
             cutoff: cutoff.transpose()?,
             activation: activation::load(loader, place, mlp.activation)?,
             divisors: activation::divisors(loader, place, names, mlp)?,
+            inner_norm: inner_norm.transpose()?,
             down_proj: Linear::load(loader, &down, mlp.intermediate_size, mlp.down_bias)?,
             gate_multiplier: mlp.gate_multiplier,
             output_multiplier: mlp.output_multiplier,
@@ -75,6 +81,10 @@ impl Mlp {
                 }
             }
         });
+        let activated = match &self.inner_norm {
+            Some(norm) => norm.forward(activated),
+            None => activated,
+        };
         scaled(
             timed("down", || self.down_proj.forward(activated, adapters)),
             self.output_multiplier,

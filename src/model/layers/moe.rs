@@ -352,6 +352,7 @@ pub(in crate::model) fn shared_mlp(moe: &MoeConfig, intermediate_size: usize) ->
         bias,
         down_bias: bias,
         sparsity: None,
+        inner_norm: None,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,
     }

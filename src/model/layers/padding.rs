@@ -24,6 +24,12 @@ impl Padding {
         Self { head_dim: attention.head_dim, cached: attention.cached_head_dim(), copies }
     }
 
+    /// Returns the zeros that make values as wide as heads, if they are narrower.
+    pub(super) fn of_values(attention: &AttentionConfig) -> Option<Self> {
+        let cached = attention.head_dim;
+        attention.value_dim.map(|head_dim| Self { head_dim, cached, copies: 1 })
+    }
+
     /// Returns whether the heads of the cache differ from those of the layer.
     pub(super) fn adds(self) -> bool {
         self.head_dim != self.cached || self.copies > 1

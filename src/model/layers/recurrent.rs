@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use super::LayerPlace;
 use super::delta_net::DeltaNet;
 use super::griffin::Griffin;
+use super::kimi_delta::KimiDelta;
 use super::lightning::Lightning;
 use super::short_conv::ShortConv;
 use crate::model::config::RecurrentConfig;
@@ -18,6 +19,7 @@ pub(in crate::model) enum Recurrent {
     ShortConv(Box<ShortConv>),
     Lightning(Box<Lightning>),
     Griffin(Box<Griffin>),
+    Kimi(Box<KimiDelta>),
 }
 
 impl Recurrent {
@@ -40,6 +42,9 @@ impl Recurrent {
             RecurrentConfig::Griffin(config) => {
                 Griffin::load(loader, place, config).map(Box::new).map(Self::Griffin)
             }
+            RecurrentConfig::Kimi(config) => {
+                KimiDelta::load(loader, place, config).map(Box::new).map(Self::Kimi)
+            }
         }
     }
 
@@ -51,6 +56,7 @@ impl Recurrent {
             Self::ShortConv(mixer) => mixer.forward(x, step),
             Self::Lightning(mixer) => mixer.forward(x, step),
             Self::Griffin(mixer) => mixer.forward(x, step),
+            Self::Kimi(mixer) => mixer.forward(x, step),
         }
     }
 
@@ -61,6 +67,7 @@ impl Recurrent {
             Self::ShortConv(mixer) => mixer.mapped_bytes(),
             Self::Lightning(mixer) => mixer.mapped_bytes(),
             Self::Griffin(mixer) => mixer.mapped_bytes(),
+            Self::Kimi(mixer) => mixer.mapped_bytes(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! list, `modules_to_not_convert`) has a plain `weight`.
 
 mod awq;
+mod bitnet;
 mod bitsandbytes;
 mod compressed_tensors;
 mod float8;
@@ -52,6 +53,12 @@ pub enum Quantization {
     /// bitsandbytes with 4 or 8 bits, which become floats of the model's dtype at load. The tensors
     /// show which ones a module has.
     BitsAndBytes,
+    /// BitNet: weights of three values, which become floats of the model's dtype at load.
+    BitNet {
+        /// Whether weights are divided by the scale of their matrix. Otherwise they are
+        /// multiplied.
+        is_divided: bool,
+    },
     /// MXFP4, of gpt-oss: floats of four bits in groups of 32. Only tensors of several experts.
     Mxfp4,
 }
@@ -70,13 +77,14 @@ pub struct GptqFormat {
 impl Quantization {
     /// Returns whether weights stay integers. Otherwise they become floats at load.
     pub(super) fn stays_quantized(&self) -> bool {
-        !matches!(self, Self::Float8 { .. } | Self::BitsAndBytes)
+        !matches!(self, Self::Float8 { .. } | Self::BitsAndBytes | Self::BitNet { .. })
     }
 
     /// Returns whether the tensor `weight` of `module` is no matrix, but a part of one.
     pub(super) fn is_part(&self, checkpoint: &Checkpoint, module: &str) -> bool {
         match self {
             Self::BitsAndBytes => bitsandbytes::has(checkpoint, module),
+            Self::BitNet { .. } => bitnet::has(checkpoint, module),
             Self::ModelOpt { .. } => modelopt::has(checkpoint, module),
             _ => false,
         }
@@ -97,6 +105,7 @@ impl Quantization {
             Self::Float8 { sharing } => float8::read(parts, sharing),
             Self::ModelOpt { sharing } => modelopt::read(parts, sharing),
             Self::BitsAndBytes => bitsandbytes::read(parts),
+            Self::BitNet { is_divided } => bitnet::read(parts, *is_divided),
             Self::Mxfp4 => Ok(None),
         }
     }
@@ -114,7 +123,11 @@ impl Quantization {
             Self::CompressedTensors { sharing }
             | Self::Float8 { sharing }
             | Self::ModelOpt { sharing } => float8::read(parts, sharing),
-            Self::Gptq(_) | Self::Awq { .. } | Self::BitsAndBytes | Self::Mxfp4 => Ok(None),
+            Self::Gptq(_)
+            | Self::Awq { .. }
+            | Self::BitsAndBytes
+            | Self::BitNet { .. }
+            | Self::Mxfp4 => Ok(None),
         }
     }
 
@@ -156,6 +169,7 @@ impl fmt::Display for Quantization {
             Self::Float8 { sharing } => write!(f, "FP8, {}", sharing::listed(sharing)),
             Self::ModelOpt { .. } => f.write_str("Model Optimizer, NVFP4"),
             Self::BitsAndBytes => f.write_str("bitsandbytes"),
+            Self::BitNet { .. } => f.write_str("BitNet, ternary"),
             Self::Mxfp4 => f.write_str("MXFP4"),
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Row, honoured, refused, unchanged};
+use super::{Row, honoured, newer, refused, unchanged};
 
 /// Returns the fields that a config of `architecture` needs for each row to have an effect.
 pub(super) fn needed(architecture: &str) -> Value {
@@ -17,7 +17,7 @@ pub(super) fn needed(architecture: &str) -> Value {
         "BailingMoeForCausalLM" => experts(8),
         "BailingMoeV2ForCausalLM" => experts(32),
         "DeciLMForCausalLM" => json!({ "block_configs": blocks(json!({}), json!({})) }),
-        _ => json!({}),
+        other => newer::needed(other),
     }
 }
 

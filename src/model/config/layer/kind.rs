@@ -16,6 +16,7 @@ pub(crate) enum MixerKind {
     Mamba,
     Mamba2,
     DeltaNet,
+    KimiDelta,
     ShortConv,
     Lightning,
     Griffin,
@@ -33,6 +34,7 @@ impl MixerKind {
             Self::Mamba => "Mamba",
             Self::Mamba2 => "Mamba 2",
             Self::DeltaNet => "gated delta rules",
+            Self::KimiDelta => "Kimi's delta rules",
             Self::ShortConv => "short convolutions",
             Self::Lightning => "lightning attention",
             Self::Griffin => "gated linear recurrences (RG-LRU)",
@@ -42,7 +44,7 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::RoundedAlibi | Self::Disentangled => false,
+            Self::RoundedAlibi | Self::Disentangled | Self::KimiDelta => false,
             Self::Attention
             | Self::RelativePositions
             | Self::Latent
@@ -85,6 +87,7 @@ fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
         Mixer::Recurrent(RecurrentConfig::ShortConv(_)) => Some(MixerKind::ShortConv),
         Mixer::Recurrent(RecurrentConfig::Lightning(_)) => Some(MixerKind::Lightning),
         Mixer::Recurrent(RecurrentConfig::Griffin(_)) => Some(MixerKind::Griffin),
+        Mixer::Recurrent(RecurrentConfig::Kimi(_)) => Some(MixerKind::KimiDelta),
     };
     [attention, other]
 }

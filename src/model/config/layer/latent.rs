@@ -1,6 +1,6 @@
 //! Multi-head latent attention: HF `DeepseekV3Attention`.
 
-use super::heads;
+use super::{TemperatureConfig, heads};
 use crate::model::config::file::{Fields, SIZE_MAX};
 use crate::model::config::{ConfigError, RopeParameters, rope};
 use crate::model::family::{Bias, Family, LatentNames, LatentRule};
@@ -36,6 +36,10 @@ pub struct LatentConfig {
     pub norm_eps: f32,
     /// The factors of low-rank queries and of latents, after their norms.
     pub norm_scales: [f32; 2],
+    /// The module of a gate of each head's output, before its sigmoid.
+    pub(crate) gate: Option<&'static str>,
+    /// The factor of queries, by position.
+    pub temperature: Option<TemperatureConfig>,
     /// The tokens that an indexer chooses for each query, in a model that has one (DeepSeek Sparse
     /// Attention). Contexts are at most as long, so each query has all tokens.
     pub index_topk: Option<usize>,
@@ -101,6 +105,8 @@ pub(super) fn read(
         scale: 1.0,
         norm_eps: NORM_EPS,
         norm_scales: [1.0; 2],
+        gate: None,
+        temperature: None,
         index_topk: None,
         names: &rule.names,
     };

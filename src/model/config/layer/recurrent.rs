@@ -1,5 +1,7 @@
-//! Mixers that carry a state from token to token in place of keys and values: gated delta rules,
-//! short convolutions, lightning attention and Griffin's recurrent blocks.
+//! Mixers that carry a state from token to token in place of keys and values: delta rules, short
+//! convolutions, lightning attention and Griffin's recurrent blocks.
+
+mod kimi;
 
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use super::{ActivationName, LayerConfig, Mixer, read_alike};
 use crate::model::config::file::Fields;
 use crate::model::config::{ConfigError, SIZE_MAX};
 use crate::model::family::Family;
+pub use kimi::KimiDeltaConfig;
 
 /// Most heads and taps, far above any real number. The limit prevents absurd allocations.
 const HEADS_MAX: usize = 4_096;
@@ -31,6 +34,8 @@ pub enum RecurrentConfig {
     Lightning(LightningConfig),
     /// A gated linear recurrence over the outputs of a convolution.
     Griffin(GriffinConfig),
+    /// Kimi's delta rule.
+    Kimi(KimiDeltaConfig),
 }
 
 /// A gated delta rule over the outputs of a convolution: HF `Qwen3NextGatedDeltaNet`.
@@ -53,6 +58,10 @@ pub struct DeltaNetConfig {
     /// Whether key heads take turns in the stored order of heads: each has its first one, then each
     /// its second one. Otherwise the heads of a key head are neighbours. GGUF files have turns.
     pub heads_take_turns: bool,
+    /// The limit of the factors of changes: 1, or 2 with `linear_allow_neg_eigval`.
+    pub beta_max: f32,
+    /// The number added to the mean squares of outputs. `None`: that of the model's norms.
+    pub norm_eps: Option<f32>,
 }
 
 /// The modules of a gated delta rule's projections.
@@ -66,6 +75,27 @@ pub enum DeltaNetModules {
     /// One for queries, keys and values, and one for output gates. The gates of heads are one
     /// module, key head by key head. GGUF files have these.
     GatesByHead,
+    /// One for each kind, and convolutions of queries, of keys and of values: HF
+    /// `OlmoHybridGatedDeltaNet` in the published checkpoints.
+    Each,
+}
+
+impl DeltaNetModules {
+    /// Returns the module of the norm of outputs.
+    pub(crate) fn norm(self) -> &'static str {
+        match self {
+            Self::ByHead | Self::ByKind | Self::GatesByHead => "linear_attn.norm",
+            Self::Each => "linear_attn.o_norm",
+        }
+    }
+
+    /// Returns the module of the output projection.
+    pub(crate) fn out(self) -> &'static str {
+        match self {
+            Self::ByHead | Self::ByKind | Self::GatesByHead => "linear_attn.out_proj",
+            Self::Each => "linear_attn.o_proj",
+        }
+    }
 }
 
 /// A gated convolution over a few tokens: HF `Lfm2ShortConv`.
@@ -163,6 +193,8 @@ impl DeltaNetConfig {
             activation,
             modules,
             heads_take_turns: false,
+            beta_max: 1.0,
+            norm_eps: None,
         };
         let Self { num_key_heads, num_heads, .. } = config;
         if !num_heads.is_multiple_of(num_key_heads) {
@@ -197,6 +229,20 @@ impl DeltaNetConfig {
     /// Returns the channels of the convolution: queries, keys and values.
     pub(crate) fn conv_channels(&self) -> usize {
         2 * self.keys() + self.values()
+    }
+
+    /// Returns the modules of the convolution with their channels, which follow each other.
+    pub(crate) fn convs(&self) -> Vec<(&'static str, usize)> {
+        match self.modules {
+            DeltaNetModules::ByHead | DeltaNetModules::ByKind | DeltaNetModules::GatesByHead => {
+                vec![("linear_attn.conv1d", self.conv_channels())]
+            }
+            DeltaNetModules::Each => vec![
+                ("linear_attn.q_conv1d", self.keys()),
+                ("linear_attn.k_conv1d", self.keys()),
+                ("linear_attn.v_conv1d", self.values()),
+            ],
+        }
     }
 
     pub(crate) fn heads(&self) -> LinearHeads {
@@ -256,6 +302,7 @@ impl RecurrentConfig {
             Self::DeltaNet(config) => config.heads_at() + config.heads().state_len(),
             Self::ShortConv(config) => CausalConv::state_len(config.channels, config.kernel),
             Self::Griffin(config) => config.lru_at() + config.width,
+            Self::Kimi(config) => config.heads_at() + config.heads().state_len(),
             Self::Lightning(config) => {
                 let (num_heads, head_dim) = (config.slopes.len(), config.head_dim);
                 let heads = LinearHeads {
