@@ -54,6 +54,7 @@ impl EmbedsLayout {
             Some(
                 VisionFamily::Qwen2Vl
                 | VisionFamily::Qwen2_5Vl
+                | VisionFamily::Qwen2_5Omni
                 | VisionFamily::Qwen3_5
                 | VisionFamily::PaddleOcr,
             ) => Self { merge: merge()?, ..plain },

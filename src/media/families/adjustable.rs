@@ -138,6 +138,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         // Their limits of pixels are for videos, too. They read them themselves.
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
+        | VisionFamily::Qwen2_5Omni
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5
         | VisionFamily::Glm4v

@@ -1,5 +1,5 @@
 //! Sounds of models that answer about them: HF `Qwen2AudioProcessor`, `VoxtralProcessor`,
-//! `AudioFlamingo3Processor` and `GlmAsrProcessor`.
+//! `AudioFlamingo3Processor`, `GlmAsrProcessor` and `Qwen2_5OmniProcessor`.
 
 use std::path::Path;
 
@@ -53,7 +53,8 @@ impl Hearing {
             let expected = format!("{}, num_mel_bins of config.json", sounds.num_mel_bins);
             return Err(invalid("feature_size", expected));
         }
-        if config.num_windows() != 2 * sounds.num_frames {
+        let is_in_parts = family == AudioFamily::Qwen2_5Omni;
+        if config.num_windows() != 2 * sounds.num_frames && !is_in_parts {
             let seconds = 2 * sounds.num_frames * config.hop_length / config.rate as usize;
             let expected = format!("{seconds} seconds, by the positions of config.json");
             return Err(invalid("chunk_length", expected));
@@ -65,6 +66,7 @@ impl Hearing {
                 spectrograms_max(model, &config, AUDIO_FLAMINGO_3_SECONDS)?
             }
             AudioFamily::GlmAsr => spectrograms_max(model, &config, GLM_ASR_SECONDS)?,
+            AudioFamily::Qwen2_5Omni => config.num_windows().div_ceil(2 * sounds.num_frames),
         };
         let placeholder_token = [sounds.placeholder];
         let extractor = MelExtractor::new(config);
@@ -83,6 +85,34 @@ impl Hearing {
         }
         let mel = tensor(config, &self.extractor.spectrogram(samples));
         Ok(media(vec![mel, frames(num_frames)], num_embeds))
+    }
+
+    /// Returns the parts of a sound's spectrogram. The last is as long as the sound. HF truncates
+    /// longer sounds than the extractor's.
+    fn in_windows(&self, samples: &[f32]) -> Result<ProcessedMedia, MediaError> {
+        let config = self.extractor.config();
+        let samples = &samples[..samples.len().min(config.num_samples())];
+        let num_windows = samples.len().div_ceil(config.hop_length);
+        let num_embeds = num_windows.div_ceil(2) / self.sounds.merge;
+        if num_embeds == 0 {
+            return Err(invalid("it is too short to have an embedding"));
+        }
+        // HF fills the sound with silence to the extractor's length. Windows without a sample of
+        // the sound do not matter, and neither does the mirrored end.
+        let silence = config.n_fft.div_ceil(config.hop_length);
+        let times = (num_windows + silence).min(config.num_windows());
+        let whole = self.extractor.spectrogram_of(samples, times * config.hop_length);
+        let part = |start: usize| {
+            let end = (start + 2 * self.sounds.num_frames).min(num_windows);
+            let bins = whole.chunks_exact(times).flat_map(|bin| &bin[start..end]);
+            MediaTensor {
+                shape: vec![config.num_bins, end - start],
+                dtype: MediaDtype::F32,
+                data: bins.flat_map(|value| value.to_le_bytes()).collect(),
+            }
+        };
+        let starts = (0..num_windows).step_by(2 * self.sounds.num_frames);
+        Ok(media(starts.map(part).collect(), num_embeds))
     }
 
     /// Returns the spectrograms of the first parts of a sound. Each is filled with silence. The
@@ -186,7 +216,9 @@ impl FamilyProcessor for Hearing {
 
     fn placeholder(&self, _modality: Modality) -> &str {
         match self.sounds.family {
-            AudioFamily::Qwen2Audio => "<|audio_bos|><|AUDIO|><|audio_eos|>",
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => {
+                "<|audio_bos|><|AUDIO|><|audio_eos|>"
+            }
             AudioFamily::Voxtral => "[BEGIN_AUDIO][AUDIO]",
             AudioFamily::AudioFlamingo3 => "<sound>",
             AudioFamily::GlmAsr => "<|begin_of_audio|><|pad|><|end_of_audio|>",
@@ -196,7 +228,9 @@ impl FamilyProcessor for Hearing {
     fn numbered_placeholder(&self, modality: Modality, index: usize) -> String {
         let placeholder = self.placeholder(modality);
         match self.sounds.family {
-            AudioFamily::Qwen2Audio => format!("Audio {}: {placeholder}", index + 1),
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => {
+                format!("Audio {}: {placeholder}", index + 1)
+            }
             _ => placeholder.to_owned(),
         }
     }
@@ -223,7 +257,9 @@ impl FamilyProcessor for Hearing {
 
     fn sound_seconds(&self) -> Option<u32> {
         match self.sounds.family {
-            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => None,
+            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni => {
+                None
+            }
             AudioFamily::Voxtral | AudioFamily::GlmAsr => {
                 u32::try_from(self.spectrograms_max * self.extractor.config().seconds).ok()
             }
@@ -235,6 +271,7 @@ impl FamilyProcessor for Hearing {
             AudioFamily::Qwen2Audio => self.one(samples),
             AudioFamily::Voxtral => self.all(samples),
             AudioFamily::AudioFlamingo3 | AudioFamily::GlmAsr => self.parts(samples),
+            AudioFamily::Qwen2_5Omni => self.in_windows(samples),
         }
     }
 }

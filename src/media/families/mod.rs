@@ -16,6 +16,7 @@ mod lfm2;
 mod llama4;
 mod llava;
 mod llava_next;
+mod omni;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
@@ -69,10 +70,14 @@ pub(crate) fn processor_for(
         return Ok(Some(Arc::new(whisper::WhisperProcessor::load(model)?)));
     }
     if let Some(family) = AudioFamily::of(outer) {
-        return match EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
-            true => Ok(Some(Arc::new(hearing::Hearing::read(family, model, outer)?))),
-            false => Ok(None),
-        };
+        if !EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
+            return Ok(None);
+        }
+        if family != AudioFamily::Qwen2_5Omni {
+            return Ok(Some(Arc::new(hearing::Hearing::read(family, model, outer)?)));
+        }
+        let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
+        return Ok(Some(Arc::new(omni::Omni::read(model, outer, processor, encode)?)));
     }
     let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
     if family == VisionFamily::InternVlChat {
@@ -102,6 +107,7 @@ fn of_images(
         }
         VisionFamily::Qwen2Vl
         | VisionFamily::Qwen2_5Vl
+        | VisionFamily::Qwen2_5Omni
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {

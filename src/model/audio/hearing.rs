@@ -1,5 +1,5 @@
 //! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3,
-//! Voxtral and GLM-ASR.
+//! Voxtral, GLM-ASR and Qwen2.5-Omni.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -7,8 +7,9 @@
 //! | last tensor, without elements | `[frames]`: those of the last spectrogram that hold sound |
 //! | embeddings | `[frames / merge, text_hidden_size]` |
 //!
-//! The embeddings of Qwen2-Audio and Audio Flamingo 3 are of the means of pairs of frames. Those of
-//! the others are of neighbours side by side. Voxtral has no last tensor.
+//! The embeddings of Qwen2-Audio, Audio Flamingo 3 and Qwen2.5-Omni are of the means of pairs of
+//! frames. Those of the others are of neighbours side by side. Voxtral has no last tensor, and
+//! neither has Qwen2.5-Omni: its last spectrogram is as long as the sound.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::model::{
 use crate::model_files;
 
 /// The places of towers and projectors in checkpoints of different versions of transformers.
-const TOWERS: [&str; 2] = ["audio_tower", "model.audio_tower"];
+const TOWERS: [&str; 3] = ["audio_tower", "model.audio_tower", "thinker.audio_tower"];
 const PROJECTORS: [&str; 2] = ["multi_modal_projector", "model.multi_modal_projector"];
 
 /// The files that may have the settings of the feature extractor.
@@ -45,6 +46,8 @@ pub(crate) enum AudioFamily {
     AudioFlamingo3,
     /// An encoder with rotary positions. Four states become one embedding, side by side.
     GlmAsr,
+    /// Whisper's encoder of short parts of a sound. Two states become one embedding: their mean.
+    Qwen2_5Omni,
 }
 
 impl AudioFamily {
@@ -124,6 +127,7 @@ impl AudioPlan {
             AudioFamily::Voxtral => "voxtral_encoder",
             AudioFamily::AudioFlamingo3 => "audioflamingo3_encoder",
             AudioFamily::GlmAsr => "glmasr_encoder",
+            AudioFamily::Qwen2_5Omni => "qwen2_5_omni_audio_encoder",
         };
         if fields.text(MODEL_TYPE)?.is_some_and(|name| name != expected) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
@@ -136,7 +140,7 @@ impl AudioPlan {
                 .transpose()
         };
         let default = match family {
-            AudioFamily::Qwen2Audio => 151_646,
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => 151_646,
             AudioFamily::Voxtral => 24,
             AudioFamily::AudioFlamingo3 => 151_669,
             AudioFamily::GlmAsr => 59_260,
@@ -151,7 +155,7 @@ impl AudioPlan {
         let activation =
             activation.ok_or_else(|| outer.invalid(ACT, "an activation of transformers"))?;
         let has_bias = match family {
-            AudioFamily::Qwen2Audio | AudioFamily::GlmAsr => true,
+            AudioFamily::Qwen2Audio | AudioFamily::GlmAsr | AudioFamily::Qwen2_5Omni => true,
             AudioFamily::Voxtral => false,
             AudioFamily::AudioFlamingo3 => outer.flag_or("projector_bias", true)?,
         };
@@ -166,24 +170,30 @@ impl AudioPlan {
         &self,
         loader: &mut WeightLoader<'_>,
     ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
-        let place = |modules: [&'static str; 2], name: &str| {
-            let has = |module: &&str| loader.has(&format!("{module}.{name}.weight"));
-            modules.into_iter().find(has).unwrap_or(modules[0])
+        let place = |modules: &[&'static str], name: &str| {
+            let has = |module: &&&str| loader.has(&format!("{module}.{name}.weight"));
+            modules.iter().find(has).or(modules.first()).copied().unwrap_or_default()
         };
-        let module = place(TOWERS, "conv1");
+        let module = place(&TOWERS, "conv1");
         let two = |width: usize| vec![("linear_1", width), ("linear_2", self.outputs)];
         let parts = match self.family {
             AudioFamily::Qwen2Audio => vec![("linear", self.outputs)],
             AudioFamily::Voxtral | AudioFamily::AudioFlamingo3 => two(self.outputs),
             AudioFamily::GlmAsr => two(2 * self.outputs),
+            AudioFamily::Qwen2_5Omni => vec![("proj", self.outputs)],
         };
-        let projector = place(PROJECTORS, parts[0].0);
+        let projector = match self.family {
+            AudioFamily::Qwen2_5Omni => module,
+            _ => place(&PROJECTORS, parts[0].0),
+        };
         let hidden = self.audio_tower.hidden_size;
         let audio_tower = AudioTower::load(loader, module, &self.audio_tower, Linear::of_media)?;
         let last_norm = format!("{module}.{}", self.audio_tower.form.last_norm());
         let norm = Norm::load(loader, &last_norm, hidden, NORM)?;
         let mut inputs = match self.family {
-            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => hidden,
+            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni => {
+                hidden
+            }
             AudioFamily::Voxtral | AudioFamily::GlmAsr => hidden * self.merge,
         };
         let mut layers = Vec::new();
@@ -207,10 +217,13 @@ fn merge(
     let TowerConfig { hidden_size: width, num_frames, ref stack, .. } = *audio_tower;
     match family {
         AudioFamily::Qwen2Audio => Ok(2),
-        AudioFamily::AudioFlamingo3 if num_frames.is_multiple_of(2) => Ok(2),
+        AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni if num_frames.is_multiple_of(2) => {
+            Ok(2)
+        }
         AudioFamily::AudioFlamingo3 => {
             Err(fields.invalid("max_source_positions", "an even number"))
         }
+        AudioFamily::Qwen2_5Omni => Err(fields.invalid(WINDOW, "an even number")),
         AudioFamily::Voxtral | AudioFamily::GlmAsr => {
             let merge = stack.intermediate_size / width;
             let is_whole = stack.intermediate_size == merge * width && merge > 0;
@@ -227,14 +240,19 @@ fn merge(
     }
 }
 
+/// The states of a part of a sound of Qwen2.5-Omni, which sees no other part.
+const WINDOW: &str = "n_window";
+
 /// Reads the form of the layers.
 fn tower_form(
     family: AudioFamily,
     fields: &Fields,
     head_dim: usize,
 ) -> Result<TowerForm, ConfigError> {
-    if family != AudioFamily::GlmAsr {
-        return Ok(TowerForm::Whisper);
+    match family {
+        AudioFamily::GlmAsr => {}
+        AudioFamily::Qwen2_5Omni => return Ok(TowerForm::Omni),
+        _ => return Ok(TowerForm::Whisper),
     }
     const PART: &str = "partial_rotary_factor";
     let rope = match fields.nested("rope_scaling")? {
@@ -284,10 +302,23 @@ fn tower_config(family: AudioFamily, fields: &Fields) -> Result<TowerConfig, Con
         }
         _ => ("activation_function", "max_source_positions"),
     };
+    let positions_max = fields.size(positions)?.unwrap_or(1_500);
+    let num_frames = match family {
+        AudioFamily::Qwen2_5Omni => fields.size(WINDOW)?.unwrap_or(100),
+        _ => positions_max,
+    };
+    if num_frames > positions_max {
+        let expected = format!("{positions_max} at most, the tower's {positions}");
+        return Err(fields.invalid(WINDOW, &expected));
+    }
+    // Sines have two periods at least.
+    if family == AudioFamily::Qwen2_5Omni && hidden_size < 4 {
+        return Err(fields.invalid("d_model", "4 or more"));
+    }
     Ok(TowerConfig {
         hidden_size,
         num_mel_bins: fields.size("num_mel_bins")?.unwrap_or(128),
-        num_frames: fields.size(positions)?.unwrap_or(1_500),
+        num_frames,
         stack: StackConfig {
             num_layers: size("encoder_layers", "num_hidden_layers", 32)?,
             num_heads,
@@ -319,6 +350,7 @@ impl HearingEncoder {
                 self.side_by_side(&parts)?
             }
             AudioFamily::GlmAsr => self.side_by_side(&self.parts(&item.tensors)?)?,
+            AudioFamily::Qwen2_5Omni => self.means(&self.in_windows(&item.tensors)?)?,
         };
         let embeddings = self.projected(features);
         let (found, expected) = (embeddings.dims()[0], item.num_embeds);
@@ -346,8 +378,24 @@ impl HearingEncoder {
         Ok(mels.iter().enumerate().map(|(index, mel)| (mel, frames(index))).collect())
     }
 
-    /// Returns the norms of the means of pairs of states: HF `Qwen2AudioEncoder` and
-    /// `AudioFlamingo3Encoder`.
+    /// Returns the spectrograms of an item, each with its number of frames. All but the last are
+    /// whole, because frames of two of them are no pair.
+    fn in_windows<'t, 'v>(
+        &self,
+        tensors: &'t [MediaTensorView<'v>],
+    ) -> Result<Vec<(&'t MediaTensorView<'v>, usize)>, String> {
+        let whole = self.audio_tower.num_frames();
+        let frames = |(index, mel): (usize, &'t MediaTensorView<'v>)| match *mel.shape {
+            [_, times] if index + 1 == tensors.len() || times == 2 * whole => {
+                Ok((mel, times.div_ceil(2)))
+            }
+            _ => Err(format!("a part of a sound of {:?}; expected {} times", mel.shape, 2 * whole)),
+        };
+        tensors.iter().enumerate().map(frames).collect()
+    }
+
+    /// Returns the norms of the means of pairs of states: HF `Qwen2AudioEncoder`,
+    /// `AudioFlamingo3Encoder` and `Qwen2_5OmniAudioEncoder`.
     fn means(&self, parts: &[(&MediaTensorView<'_>, usize)]) -> Result<Tensor<2>, String> {
         let of_one = |(mel, frames): &(&MediaTensorView<'_>, usize)| {
             let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, *frames);

@@ -92,6 +92,7 @@ mod olmo;
 mod olmo2;
 mod olmo3;
 mod olmoe;
+mod omni;
 mod opt;
 mod orion;
 mod paligemma;

@@ -9,7 +9,7 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, gemma3, gemma3n, gemma4, glm4, glm4_moe, granite, hearing,
-    in_tiles, llama, llama4, ministral3, mistral, paligemma, phi3_v, phi4_multimodal, qwen2,
+    in_tiles, llama, llama4, ministral3, mistral, omni, paligemma, phi3_v, phi4_multimodal, qwen2,
     qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
@@ -359,6 +359,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::VOXTRAL,
     hearing::AUDIO_FLAMINGO_3,
     hearing::GLM_ASR,
+    omni::QWEN2_5_OMNI,
     phi3_v::PHI3_V,
     phi4_multimodal::PHI4_MULTIMODAL,
     phi4_multimodal::PHI4MM,

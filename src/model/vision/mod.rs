@@ -40,7 +40,6 @@ use std::sync::Arc;
 
 use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
-use self::seeing_and_hearing::SeeingAndHearing;
 use super::audio::Phi4Sounds;
 use super::config::{ActivationName, ConfigError, Fields, INNER_TYPE, ModelConfig};
 use super::families;
@@ -57,10 +56,12 @@ pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
+pub(super) use seeing_and_hearing::SeeingAndHearing;
 pub(crate) use siglip2::Siglip2Images;
 
 /// The places of the towers of Qwen and GLM.
-const VISUAL: &[&str] = &["model.visual", "visual", "vlm.visual", "vlm.model.visual"];
+const VISUAL: &[&str] =
+    &["model.visual", "visual", "vlm.visual", "vlm.model.visual", "thinker.visual"];
 
 /// The names that `vision_config` of Qwen and GLM may also have: HF `attribute_map`.
 const OTHER_NAMES: &[(&str, &str)] =
@@ -96,6 +97,8 @@ pub(crate) enum VisionFamily {
     Qwen2Vl,
     /// That of Qwen2.5-VL, with windows.
     Qwen2_5Vl,
+    /// The same of Qwen2.5-Omni, with other names.
+    Qwen2_5Omni,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
     Qwen3Vl,
     /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
@@ -285,6 +288,7 @@ impl VisionPlan {
         match family {
             VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
             VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
+            VisionFamily::Qwen2_5Omni => qwen(qwen_config::qwen2_5_omni(&visual)?),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
@@ -381,8 +385,8 @@ impl VisionPlan {
             }
             TowerPlan::Phi4(plan) => {
                 let images = phi4::Phi4Tower::load(loader, &plan.images, pixels)?;
-                let (images, sounds) = (self.encoder(images), plan.sounds.load(loader)?);
-                Arc::new(SeeingAndHearing { images, sounds })
+                let sounds = Arc::new(plan.sounds.load(loader)?);
+                Arc::new(SeeingAndHearing { images: Arc::new(self.encoder(images)), sounds })
             }
         })
     }
