@@ -43,6 +43,7 @@ pub(super) enum TowerForm {
     /// As GLM-ASR: the first elements of queries and keys are rotated.
     GlmAsr { theta: f64, rotary_dim: usize },
     /// As Qwen2.5-Omni: sines and cosines are added to the frames. A spectrogram may be shorter.
+    /// The layers of Qwen3-ASR have the same names.
     Omni,
 }
 
@@ -79,8 +80,9 @@ pub(super) struct AudioTower {
     device: Device,
 }
 
+/// A layer.
 #[derive(Debug)]
-struct Layer {
+pub(super) struct Layer {
     attention: Normed<SelfAttention>,
     feed_forward: Normed<FeedForward>,
 }
@@ -188,7 +190,8 @@ impl AudioTower {
 }
 
 impl Layer {
-    fn load(
+    /// Loads the layer `layer`.
+    pub(super) fn load(
         loader: &mut WeightLoader<'_>,
         config: &TowerConfig,
         layer: &str,
@@ -217,12 +220,12 @@ impl Layer {
         })
     }
 
-    fn forward(&self, stream: Stream, frames: &AttentionMetadata) -> Stream {
+    pub(super) fn forward(&self, stream: Stream, frames: &AttentionMetadata) -> Stream {
         let stream = self.attention.forward(stream, |part, x| part.of_frames(x, frames));
         self.feed_forward.forward(stream, |part, x| part.forward(x, Adapters::none()))
     }
 
-    fn mapped_bytes(&self) -> u64 {
+    pub(super) fn mapped_bytes(&self) -> u64 {
         self.attention.part.mapped_bytes() + self.feed_forward.part.mapped_bytes()
     }
 }
@@ -240,7 +243,7 @@ fn even(x: Tensor<2>) -> Tensor<2> {
 
 /// Returns the positions of frames, `[num_frames, width]`: HF `SinusoidsPositionEmbedding`, which
 /// computes in float32. `width` is even, and 4 at least.
-fn sinusoids(num_frames: usize, width: usize) -> Vec<f32> {
+pub(super) fn sinusoids(num_frames: usize, width: usize) -> Vec<f32> {
     const LONGEST: f64 = 10_000.0;
     let half = width / 2;
     let step = (LONGEST.ln() / (half - 1) as f64) as f32;

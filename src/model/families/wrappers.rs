@@ -359,6 +359,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::VOXTRAL,
     hearing::AUDIO_FLAMINGO_3,
     hearing::GLM_ASR,
+    hearing::QWEN3_ASR,
     omni::QWEN2_5_OMNI,
     phi3_v::PHI3_V,
     phi4_multimodal::PHI4_MULTIMODAL,
