@@ -15,6 +15,10 @@ pub(super) const RATE: u32 = 48_000;
 /// Frames of the longest packet, which has 120 ms.
 const PACKET_FRAMES_MAX: usize = 5_760;
 
+/// Frames that are decoded and left out behind what packets say to have. Only the last packet is
+/// longer than it says, so a file with more would take time without an end of its sound.
+const BEHIND_MAX: usize = 60 * RATE as usize;
+
 /// Channels of a stream. More have no order that is known.
 const CHANNELS_MAX: usize = 8;
 
@@ -81,6 +85,8 @@ pub(super) struct OpusDecoder {
     channels: usize,
     /// Frames that are still left out.
     skip: usize,
+    /// Frames behind what packets said that may still be left out.
+    behind_left: usize,
     /// Whether packets are longer than their duration, where the sound ends before them.
     ends_by_duration: bool,
     /// The unit of durations.
@@ -105,6 +111,7 @@ impl OpusDecoder {
             decoder,
             channels,
             skip: usize::from(head.pre_skip),
+            behind_left: BEHIND_MAX,
             ends_by_duration: head.is_of_mp4,
             time_base,
             pcm: vec![0; PACKET_FRAMES_MAX * channels],
@@ -135,6 +142,8 @@ impl OpusDecoder {
             false => self.frames_in(packet.trim_end),
         };
         let end = frames.saturating_sub(behind);
+        let left = self.behind_left.checked_sub(frames - end);
+        self.behind_left = left.ok_or_else(|| invalid("its packets of Opus have no length"))?;
         let begin = self.skip.min(end);
         self.skip -= self.skip.min(frames);
         let pcm = self.pcm.get(begin * self.channels..end * self.channels).unwrap_or_default();

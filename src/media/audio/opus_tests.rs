@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use symphonia::core::units::Timestamp;
 
 use super::super::webm::WebM;
 use super::super::{Decoder, decode, decoded_bytes};
@@ -102,6 +103,22 @@ fn broken_files_end() {
             let _ = decoded(&whole[..at]);
         }
     }
+}
+
+/// The durations in an MP4 file may all be 0. Decoding then takes time, and the sound has no end.
+#[test]
+fn packets_without_a_length_end() {
+    let head = Head::read(b"OpusHead\0\x01\0\0\0\0\xbb\x80\0\0\0").unwrap();
+    let mut decoder = OpusDecoder::new(&head, None).unwrap();
+    // 60 ms of silence in a byte.
+    let packet = Packet::new(0, Timestamp::ZERO, Duration::ZERO, &[0x18][..]);
+    let mut samples = Vec::new();
+    for _ in 0..1_000 {
+        decoder.decode(&packet, &mut samples).unwrap();
+        assert!(samples.is_empty());
+    }
+    let told = decoder.decode(&packet, &mut samples).unwrap_err().to_string();
+    assert!(told.contains("no length"), "{told}");
 }
 
 #[test]

@@ -45,6 +45,10 @@ const OPUS: &[u8] = b"A_OPUS";
 /// The bytes of a codec's name that are shown.
 const NAME_MAX: usize = 64;
 
+/// The elements in an element whose elements are listed. A file of 25 MiB could have 13 million
+/// empty ones, which take 24 bytes each.
+const CHILDREN_MAX: usize = 1 << 12;
+
 /// The first track of sound in a file.
 pub(super) struct WebM {
     file: Arc<[u8]>,
@@ -231,6 +235,9 @@ fn children(file: &[u8], parent: &Element) -> Result<Vec<Element>, MediaError> {
     let (mut at, end) = (parent.content.start, passed_over(parent)?);
     let mut children = Vec::new();
     while at < end {
+        if children.len() == CHILDREN_MAX {
+            return Err(broken());
+        }
         let child = element(file, at, end)?;
         at = passed_over(&child)?;
         children.push(child);

@@ -137,6 +137,15 @@ fn files_that_end_early_are_refused() {
 }
 
 #[test]
+fn lists_of_elements_are_bounded() {
+    let packet = made(BLOCK, &[0x82, 0, 0, 0, 0, 1]);
+    let group =
+        |count: usize| made(BLOCK_GROUP, &[packet.clone(), made(0xec, &[]).repeat(count)].concat());
+    assert_eq!(packets(&group(CHILDREN_MAX - 1)).unwrap().len(), 1);
+    assert!(packets(&group(CHILDREN_MAX)).is_err_and(|told| told.contains("broken")));
+}
+
+#[test]
 fn hours_of_silence_in_a_small_file_are_refused() {
     // 60 ms in a byte.
     let block = made(SIMPLE_BLOCK, &[0x82, 0, 0, 0, 0x18]);

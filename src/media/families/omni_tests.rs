@@ -164,6 +164,11 @@ fn videos_are_those_of_transformers() {
             let media = processor.video(&video, &kwargs(json!({ "fps": 4.0 }))).unwrap();
             let half: Vec<usize> = (0..relative.len()).map(|frame| frame * 25 / 2).collect();
             assert_eq!(media.tensors[1].shape, half, "{model}");
+            if relative.len() > 1 {
+                let slow = processor.video(&video, &kwargs(json!({ "fps": 1e-9 })));
+                let why = slow.unwrap_err().to_string();
+                assert!(why.contains("too far from each other"), "{why}");
+            }
             let heard = processor.video(&video, &kwargs(json!({ "use_audio_in_video": true })));
             let why = heard.unwrap_err().to_string();
             assert!(why.contains("`use_audio_in_video` is true; expected false"), "{why}");

@@ -43,6 +43,10 @@ enum Clock {
 /// Frames a second of HF `Qwen2_5OmniProcessor`, if a client gives none.
 const FPS_OF_OMNI: f64 = 2.0;
 
+/// The largest position of a frame, which is a day of video for Qwen2.5-Omni. The positions of a
+/// thousand videos are below 2³².
+const POSITION_MAX: usize = 1 << 21;
+
 /// The frames that are processed.
 #[derive(Debug, Clone, Copy)]
 struct Sampling {
@@ -162,6 +166,9 @@ impl VideoRules {
     }
 
     /// Returns the positions of merged frames on the first axis, if they count time.
+    ///
+    /// # Errors
+    /// [`MediaError`] if a setting has no valid value, or the frames are too far from each other.
     pub(super) fn positions(
         &self,
         video: &Video,
@@ -169,15 +176,15 @@ impl VideoRules {
     ) -> Result<Option<Vec<usize>>, MediaError> {
         let count = video.frames.len().div_ceil(self.merge);
         let seconds = |sampled: f64| (self.merge as f64 / sampled) as f32;
-        Ok(match self.clock {
-            Clock::Frames => None,
+        let positions: Vec<usize> = match self.clock {
+            Clock::Frames => return Ok(None),
             Clock::Seconds(per_second) => {
                 let sampled = match video.fps {
                     None => FPS_DEFAULT,
                     Some(fps) => video.indices.len() as f64 / video.total as f64 * fps,
                 };
                 let interval = per_second as f32 * seconds(sampled);
-                Some((0..count).map(|frame| (frame as f32 * interval) as usize).collect())
+                (0..count).map(|frame| (frame as f32 * interval) as usize).collect()
             }
             Clock::SecondsBySettings(per_second) => {
                 let is_given = kwargs.get("fps").is_some_and(|fps| !fps.is_null());
@@ -185,9 +192,13 @@ impl VideoRules {
                 let fps = given.and_then(|sampling| sampling.fps);
                 let seconds = seconds(fps.unwrap_or(FPS_OF_OMNI));
                 let at = |frame: usize| (frame as f32 * seconds * per_second as f32) as usize;
-                Some((0..count).map(at).collect())
+                (0..count).map(at).collect()
             }
-        })
+        };
+        match positions.last().is_some_and(|last| *last > POSITION_MAX) {
+            true => Err(invalid("its frames are too far from each other")),
+            false => Ok(Some(positions)),
+        }
     }
 
     /// Returns the texts before merged frames, if they are timed: HF `Qwen3VLProcessor`.
