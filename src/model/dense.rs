@@ -10,7 +10,7 @@ use super::families::Entry;
 use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
 use super::registry::ModelFamily;
 use super::source::Expected;
-use super::vision::VisionPlan;
+use super::vision::{SeeingAndHearing, VisionPlan};
 use super::{Model, ModelError, ModelSource, decoder, inventory, layer_mean};
 use crate::weights::{Checkpoint, StoredDtype};
 
@@ -97,7 +97,11 @@ impl ModelFamily for DenseFamily {
                 model.media = Some(vision.load(loader)?);
             }
             if let Some(audio) = &audio {
-                model.media = Some(audio.load(loader)?);
+                let sounds = audio.load(loader)?;
+                model.media = Some(match model.media.take() {
+                    Some(images) => Arc::new(SeeingAndHearing { images, sounds }),
+                    None => sounds,
+                });
             }
             model.adapter_sites = Arc::new(loader.adapter_sites().clone());
             Ok(model)

@@ -61,6 +61,7 @@ impl SupportedModels {
         let media = match (wrapper.vision.is_empty(), wrapper.audio) {
             (false, _) if is_pair => "vectors of texts and of images",
             (false, _) if is_of_tokens => "text and images, a vector for each token",
+            (false, Some(_)) => "text, images and sounds",
             (false, _) if wrapper.vision.iter().any(|family| family.hears()) => {
                 "text, images and sounds"
             }

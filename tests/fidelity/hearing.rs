@@ -14,7 +14,7 @@ use crate::vision::{self, Prompt};
 /// The largest accepted difference of an embedding, relative to the largest of its sound.
 const EMBEDDINGS: f32 = 2e-5;
 
-const MODELS: [&str; 8] = [
+const MODELS: [&str; 10] = [
     "qwen2_audio",
     "qwen2_audio-wide",
     "voxtral",
@@ -23,6 +23,8 @@ const MODELS: [&str; 8] = [
     "audio_flamingo_3-wide",
     "glm_asr",
     "glm_asr-wide",
+    "qwen3_asr",
+    "qwen3_asr-wide",
 ];
 
 /// The content of `golden.json`.
@@ -150,6 +152,34 @@ fn glm_asr_wide() {
 }
 
 #[test]
+fn qwen3_asr() {
+    check("qwen3_asr");
+}
+
+#[test]
+fn qwen3_asr_wide() {
+    check("qwen3_asr-wide");
+}
+
+#[test]
+fn parts_of_qwen3_asr_of_another_form_are_refused() {
+    let (model, mut golden) = load("qwen3_asr");
+    let [first, second, third, ..] = &mut golden.sounds[..] else { unreachable!() };
+    first.num_embeds += 1;
+    second.shapes[0].reverse();
+    // The first part is shorter than the second.
+    let times = |sound: &Sound| sound.shapes.iter().map(|shape| shape[1]).collect::<Vec<_>>();
+    assert_eq!((times(first), times(third)), (vec![100], vec![95]));
+    third.shapes.push(third.shapes[0].clone());
+    third.mels.push(third.mels[0].clone());
+    let results = encoded(&model, &[&*first, &*second, &*third]);
+    let why: Vec<String> = results.into_iter().map(|result| result.err().unwrap()).collect();
+    assert!(why[0].contains("placeholders"), "{}", why[0]);
+    assert!(why[1].contains("24 bins at 100 times, not [50, 24]"), "{}", why[1]);
+    assert!(why[2].contains("24 bins at 100 times, not [24, 95]"), "{}", why[2]);
+}
+
+#[test]
 fn sounds_of_another_form_are_refused() {
     let (model, mut golden) = load("qwen2_audio");
     let [first, second, third, ..] = &mut golden.sounds[..] else { unreachable!() };
@@ -176,6 +206,9 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("glm_asr", "head_dim", serde_json::json!(8)),
         ("glm_asr", "hidden_act", serde_json::json!("new_act")),
         ("glm_asr", "rope_parameters", serde_json::json!({"rope_type": "linear"})),
+        ("qwen3_asr", "n_window", serde_json::json!(40)),
+        ("qwen3_asr", "n_window_infer", serde_json::json!(150)),
+        ("qwen3_asr", "max_position_embeddings", serde_json::json!(12)),
     ] {
         let copy = tempfile::TempDir::new().unwrap();
         for entry in std::fs::read_dir(folder(name)).unwrap() {

@@ -19,6 +19,7 @@ mod languages;
 mod late_chunking;
 mod latent;
 mod media_engine;
+mod omni;
 mod phi4;
 mod pictures;
 mod poolers;
@@ -482,7 +483,7 @@ fn every_family_has_two_recorded_models() {
     };
     let folders = models().map(folder).chain(vision::folders()).chain(speech::folders());
     let folders = folders.chain(hearing::folders()).chain(texts::folders());
-    let folders = folders.chain(phi4::folders());
+    let folders = folders.chain(phi4::folders()).chain(omni::folders());
     let recorded: Vec<String> = folders.map(architecture).collect();
     // `encoders` has the models of encoders.
     for family in playhouse::model::supported_models().iter().filter(|model| !model.is_encoder()) {

@@ -30,6 +30,9 @@ from transformers import (
     GlmAsrForConditionalGeneration,
     GlmAsrProcessor,
     PreTrainedTokenizerFast,
+    Qwen3ASRConfig,
+    Qwen3ASRFeatureExtractor,
+    Qwen3ASRForConditionalGeneration,
     Qwen2AudioConfig,
     Qwen2AudioForConditionalGeneration,
     Qwen2AudioProcessor,
@@ -117,6 +120,19 @@ def glm_asr(text, act, **tower):
     )
 
 
+def qwen3_asr(text, **tower):
+    sizes = dict(
+        d_model=32, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=48,
+        num_mel_bins=24, output_dim=text.get("hidden_size", 32), downsample_hidden_size=12,
+        n_window_infer=200,
+    )
+    tied = dict(tie_word_embeddings=text.get("tie_word_embeddings", False))
+    return Qwen3ASRForConditionalGeneration, Qwen3ASRConfig(
+        text_config=text_config("qwen3", **text), audio_config=sizes | tower,
+        audio_token_id=FIRST_TAG, eos_token_id=2, pad_token_id=0, **tied,
+    )
+
+
 def models():
     return {
         "qwen2_audio": lambda: qwen2_audio({}),
@@ -144,6 +160,12 @@ def models():
                 rope_type="default", rope_theta=500.0, partial_rotary_factor=0.75,
             ),
         ),
+        "qwen3_asr": lambda: qwen3_asr(dict(head_dim=8)),
+        "qwen3_asr-wide": lambda: qwen3_asr(
+            dict(hidden_size=48, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True),
+            d_model=48, encoder_attention_heads=3, encoder_layers=3, num_mel_bins=21,
+            downsample_hidden_size=10, n_window_infer=100, activation_function="relu",
+        ),
     }
 
 
@@ -151,9 +173,24 @@ def models():
 PROCESSORS = {"audioflamingo3": AudioFlamingo3Processor, "glmasr": GlmAsrProcessor}
 
 
+def qwen3_inputs(extractor, sounds):
+    """Returns the inputs of Qwen3-ASR. As in vLLM, a sound does not depend on those beside it."""
+    fields = dict(padding=True, return_attention_mask=True, return_tensors="pt")
+    each = [extractor(it, sampling_rate=RATE, **fields) for it in sounds]
+    most = max(it["input_features"].shape[-1] for it in each)
+    filled = lambda it: torch.nn.functional.pad(it, (0, most - it.shape[-1]))
+    features = torch.cat([filled(it["input_features"]) for it in each])
+    mask = torch.cat([filled(it["attention_mask"]) for it in each])
+    after = lambda count: -(-count // 8)
+    counts = [it // 100 * 13 + after(it % 100) for it in mask.sum(-1).tolist()]
+    return dict(input_features=features, input_features_mask=mask), counts
+
+
 def inputs_of(model, extractor, words, sounds):
     """Returns the model's inputs of sounds, and the number of embeddings of each."""
     config = model.config
+    if config.model_type == "qwen3_asr":
+        return qwen3_inputs(extractor, sounds)
     if config.model_type == "voxtral":
         times = 2 * config.audio_config.max_source_positions
         kwargs = dict(
@@ -213,9 +250,11 @@ def record(folder, model, extractor, words):
         embeddings = embeddings.reshape(-1, embeddings.shape[-1])[:num_embeds]
         frames = None
         masks = [mask for name, mask in inputs.items() if name.endswith("mask")]
-        if masks:
-            frames = (int(masks[0][-1].sum()) - 1) // 2 + 1
         features = inputs["input_features"]
+        if model.config.model_type == "qwen3_asr":
+            features = features[0][:, : int(masks[0].sum())].split(100, dim=1)
+        elif masks:
+            frames = (int(masks[0][-1].sum()) - 1) // 2 + 1
         records.append(dict(
             parts=parts, count=count, shapes=[list(it.shape) for it in features],
             mels=[rounded(it) for it in features], frames=frames, num_embeds=num_embeds,
@@ -253,7 +292,8 @@ def build(name, kind, config):
     tokenizer().save_pretrained(folder)
     audio = config.audio_config
     hop = GLM_HOP if audio.model_type == "glmasr_encoder" else 160
-    extractor = WhisperFeatureExtractor(
+    is_qwen3 = config.model_type == "qwen3_asr"
+    extractor = (Qwen3ASRFeatureExtractor if is_qwen3 else WhisperFeatureExtractor)(
         feature_size=audio.num_mel_bins, hop_length=hop, chunk_length=1,
     )
     extractor.save_pretrained(folder)

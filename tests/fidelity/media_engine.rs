@@ -14,7 +14,7 @@ use playhouse::{
 use serde::Deserialize;
 
 use crate::engine::{self, Output, bits, collect};
-use crate::{hearing, phi4, vision};
+use crate::{hearing, omni, phi4, vision};
 
 /// The content of `golden.json` that this test needs.
 #[derive(Deserialize)]
@@ -93,8 +93,10 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
     let videos = videos.chain(others);
     let both = ["phi4", "phi4-wide"].map(phi4::folder);
+    let both = both.into_iter().chain(omni::folders());
     let of_items = vision.chain(hearing).chain(both).map(|model| (model, "golden.json"));
-    let of_videos = videos.map(|name| (vision::folder(name), "videos.json"));
+    let videos = videos.map(vision::folder).chain(omni::folders());
+    let of_videos = videos.map(|model| (model, "videos.json"));
     let crops = ["gemma3", "gemma3-wide", "lfm2_vl", "lfm2_vl-wide"];
     let crops = crops.into_iter().chain(["minicpmv4_6", "minicpmv4_6-wide"]);
     let of_crops = crops.map(|name| (vision::folder(name), "pan_and_scan.json"));

@@ -80,25 +80,31 @@ fn golden(name: &str) -> Golden {
 }
 
 /// An item with its bytes.
-struct Item {
-    tensors: Vec<(Vec<usize>, Vec<u8>, bool)>,
-    num_embeds: usize,
+pub(crate) struct Item {
+    /// Shapes, bytes, and whether they are of floats.
+    pub(crate) tensors: Vec<(Vec<usize>, Vec<u8>, bool)>,
+    pub(crate) num_embeds: usize,
+    pub(crate) grid: Option<[u32; 3]>,
 }
 
-fn floats(values: &[f32]) -> Vec<u8> {
+pub(crate) fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Returns the bytes of a recorded image.
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+    let byte = |hex: &[u8]| u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap();
+    hex.as_bytes().chunks(2).map(byte).collect()
 }
 
 impl Image {
     fn item(&self, side: usize) -> Item {
-        let pairs = self.pixels.as_bytes().chunks(2);
-        let byte = |hex: &[u8]| u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap();
         let tensors = vec![
-            (self.shape.clone(), pairs.map(byte).collect(), false),
+            (self.shape.clone(), bytes(&self.pixels), false),
             (self.tiles.clone(), Vec::new(), false),
             (vec![3, side, side], floats(&self.whole), true),
         ];
-        Item { tensors, num_embeds: self.num_embeds }
+        Item { tensors, num_embeds: self.num_embeds, grid: None }
     }
 }
 
@@ -108,7 +114,7 @@ impl Sound {
         if is_beside_image {
             tensors.push((vec![0], Vec::new(), false));
         }
-        Item { tensors, num_embeds: self.num_embeds }
+        Item { tensors, num_embeds: self.num_embeds, grid: None }
     }
 }
 
@@ -119,7 +125,7 @@ impl Item {
             MediaTensorView { shape, data }
         });
         let tensors = tensors.collect();
-        MediaInput { tensors, num_embeds: self.num_embeds, grid: None }
+        MediaInput { tensors, num_embeds: self.num_embeds, grid: self.grid }
     }
 }
 
@@ -127,19 +133,29 @@ fn values(output: &EncoderOutput) -> Vec<f32> {
     output.embeddings.clone().into_data().try_to_vec().unwrap()
 }
 
-fn load(name: &str) -> Arc<Model> {
+/// Loads the model in a folder.
+pub(crate) fn load(folder: &Path) -> Arc<Model> {
+    try_load(folder).unwrap()
+}
+
+/// Loads the model in a folder, which may have a fault.
+pub(crate) fn try_load(folder: &Path) -> Result<Arc<Model>, String> {
     let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
-    load_model(&folder(name), &options, &mut |_| {}).unwrap()
+    load_model(folder, &options, &mut |_| {}).map_err(|error| error.to_string())
 }
 
 /// Encodes items together.
-fn encoded(model: &Model, items: &[&Item]) -> Vec<Result<EncoderOutput, String>> {
+pub(crate) fn encoded(model: &Model, items: &[&Item]) -> Vec<Result<EncoderOutput, String>> {
     let inputs: Vec<MediaInput<'_>> = items.iter().map(|item| item.input()).collect();
     model.media.as_ref().unwrap().encode(&inputs)
 }
 
 /// Compares the embeddings of `items` with those expected, alone and all at once.
-fn check_items(name: &str, model: &Model, items: &[(Item, &[f32])]) -> Vec<Arc<EncoderOutput>> {
+pub(crate) fn check_items(
+    name: &str,
+    model: &Model,
+    items: &[(Item, &[f32])],
+) -> Vec<Arc<EncoderOutput>> {
     let together = encoded(model, &items.iter().map(|(item, _)| item).collect::<Vec<_>>());
     let mut outputs = Vec::new();
     for ((item, expected), together) in items.iter().zip(together) {
@@ -155,7 +171,7 @@ fn check_items(name: &str, model: &Model, items: &[(Item, &[f32])]) -> Vec<Arc<E
 }
 
 fn check(name: &str, answers: &str) {
-    let (model, golden) = (load(name), golden(answers));
+    let (model, golden) = (load(&folder(name)), golden(answers));
     let side = golden.images[0].shape[1];
     let images = golden.images.iter().map(|it| (it.item(side), &*it.embeddings));
     let alone = golden.sounds.iter().map(|it| (it.item(false), &*it.embeddings));
@@ -199,14 +215,14 @@ fn phi4mm_wide() {
 #[test]
 fn long_sounds_are_cut_into_pieces() {
     for name in ["phi4", "phi4-wide"] {
-        let (model, Golden { wave, .. }) = (load(name), golden(name));
+        let (model, Golden { wave, .. }) = (load(&folder(name)), golden(name));
         let number = |at: usize| {
             let (time, bin) = (at / wave.bins, at % wave.bins);
             ((time * 7 + bin * 13) % 31) as f32 / 16.0 - 1.0
         };
         let mel: Vec<f32> = (0..wave.frames * wave.bins).map(number).collect();
         let tensors = vec![(vec![wave.frames, wave.bins], floats(&mel), true)];
-        let item = Item { tensors, num_embeds: wave.num_embeds };
+        let item = Item { tensors, num_embeds: wave.num_embeds, grid: None };
         let found = values(&encoded(&model, &[&item]).remove(0).unwrap());
         let width = found.len() / wave.num_embeds;
         let rows = wave.rows.iter().flat_map(|row| &found[row * width..(row + 1) * width]);
@@ -218,7 +234,7 @@ fn long_sounds_are_cut_into_pieces() {
 
 #[test]
 fn items_of_another_form_are_refused() {
-    let (model, golden) = (load("phi4"), golden("phi4"));
+    let (model, golden) = (load(&folder("phi4")), golden("phi4"));
     let image = || golden.images[0].item(16);
     let mut without_whole = image();
     without_whole.tensors.pop();

@@ -1,4 +1,4 @@
-//! From a file to samples: WAV, AIFF, CAF, FLAC, MP3, AAC, ALAC, and Vorbis in Ogg.
+//! From a file to samples: WAV, AIFF, CAF, FLAC, MP3, AAC, ALAC, Opus, and Vorbis in Ogg.
 //!
 //! A sound is decoded block by block, so the memory does not depend on its length. Channels are
 //! averaged, and samples are resampled to the model's rate.
@@ -8,27 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
-use symphonia::core::{
-    audio::Channels,
-    codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions},
-    common::Limit,
-    errors::Error,
-    formats::{
-        FormatOptions, FormatReader, TrackType,
-        probe::{Hint, Probe},
-        well_known::FORMAT_ID_ADTS,
-    },
-    io::MediaSourceStream,
-    meta::MetadataOptions,
-};
-use symphonia::default::formats::{
-    AdtsReader, AiffReader, CafReader, FlacReader, IsoMp4Reader, MpaReader, OggReader, WavReader,
-};
+use symphonia::core::errors::Error;
 
-use super::mp4::Plan;
+use super::packets::{Codec, Opened, Packets};
 use super::resample::Resampler;
-use super::riff::{Patched, tags_end};
-use super::{adts, caf, invalid};
+use super::{invalid, opus};
 
 /// The longest sound that is decoded as a whole.
 pub(crate) const SECONDS_MAX: u32 = 3600;
@@ -37,13 +21,10 @@ pub(crate) const SECONDS_MAX: u32 = 3600;
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=384_000;
 
 /// Channels that a file may have.
-const CHANNELS_MAX: usize = 64;
+pub(super) const CHANNELS_MAX: usize = 64;
 
 /// Frames of one packet: a WAV file has packets of about a thousand, and FLAC of 65,535 at most.
-const PACKET_FRAMES_MAX: usize = 1 << 17;
-
-/// Bytes of a tag or a picture in the file.
-const TAG_BYTES_MAX: usize = 1 << 20;
+pub(super) const PACKET_FRAMES_MAX: usize = 1 << 17;
 
 /// Packets before the first sample that may be broken. An MP3 stream that was cut out of another
 /// begins with frames that lean on missing ones.
@@ -56,16 +37,13 @@ const LENGTH_SLACK_SECONDS: f64 = 1.0;
 /// Samples for each byte of a file that does not say its length. Speech at 8 kbit/s has 16.
 const SAMPLES_PER_BYTE_MAX: usize = 16;
 
-/// The formats that are decoded, for errors.
-const DECODED: &str = "WAV, AIFF, CAF, FLAC, MP3, AAC, M4A and Vorbis in Ogg";
-
 /// Bytes of packets beside twice those of the file. A table may name the same bytes many times.
 const PACKET_BYTES_SLACK: u64 = 1 << 20;
 
 /// A sound that is being decoded.
 pub(crate) struct Decoder {
-    format: Box<dyn FormatReader>,
-    decoder: Box<dyn AudioDecoder>,
+    packets: Packets,
+    codec: Codec,
     track: u32,
     rate: u32,
     resampler: Option<Resampler>,
@@ -94,56 +72,19 @@ impl Decoder {
     }
 
     fn opened(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Self, MediaError> {
-        let begin = tags_end(&file);
-        let rest = &file[begin..];
-        // The decoders may find the beginning of an MP3 stream somewhere in the file.
-        if let Some(other) = other_format(rest) {
-            return Err(invalid(format!("it is {other}; {DECODED} are decoded")));
-        }
-        let boxes = Plan::of(rest);
-        if boxes.is_some() && begin > 0 {
-            return Err(invalid("it is MP4 with other bytes before it"));
-        }
-        if boxes.as_ref().is_some_and(Plan::is_too_large) || caf::is_too_large(rest) {
-            return Err(invalid("its tables of samples are too large"));
-        }
-        let (len, num_samples_of_adts) = (file.len() as u64, adts::num_samples(rest));
-        let formats = formats(boxes.is_some(), rest.starts_with(caf::MAGIC));
-        let file = Patched::new(file, boxes.map(|plan| plan.patches));
-        let stream = MediaSourceStream::new(Box::new(file), Default::default());
-        let limit = Limit::Maximum(TAG_BYTES_MAX);
-        let meta = MetadataOptions::default().limit_tag_bytes(limit).limit_visual_bytes(limit);
-        let format = formats
-            .probe(&Hint::new(), stream, FormatOptions::default(), meta)
-            .map_err(|error| invalid(format!("cannot identify the sound's format: {error}")))?;
-        let track = format.default_track(TrackType::Audio);
-        let track = track.ok_or_else(|| invalid("the file has no sound"))?;
-        let params = track.codec_params.as_ref().and_then(|params| params.audio());
-        let params = params.ok_or_else(|| invalid("the codec of the sound is not known"))?;
-        check_sizes(params)?;
-        let decoder = symphonia::default::get_codecs()
-            .make_audio_decoder(params, &AudioDecoderOptions::default())
-            .map_err(|error| invalid(error.to_string()))?;
-        let (announced, said) = match format.format_info().format {
-            // The decoder guesses.
-            FORMAT_ID_ADTS => (None, num_samples_of_adts),
-            // An MP4 file in fragments says 0.
-            _ => (track.num_frames, track.num_frames.filter(|frames| *frames > 0)),
-        };
-        let length = length(said, params.sample_rate);
+        let len = file.len() as u64;
+        let Opened { packets, codec, track, announced, length } = Opened::of(file)?;
         if let Some(length) = length.filter(|length| *length > f64::from(seconds_max)) {
             return Err(too_long(length.ceil() as u64, seconds_max));
         }
-        let track = track.id;
-        let left = u64::from(seconds_max) * u64::from(rate);
         Ok(Self {
-            format,
-            decoder,
+            packets,
+            codec,
             track,
             rate,
             resampler: None,
             interleaved: Vec::new(),
-            left,
+            left: u64::from(seconds_max) * u64::from(rate),
             seconds_max,
             num_broken: 0,
             length,
@@ -184,23 +125,36 @@ impl Decoder {
 
     /// Returns the samples of the next packet at the model's rate, which may be none.
     fn decoded(&mut self) -> Result<Option<Vec<f32>>, MediaError> {
-        let packet = match self.format.next_packet() {
-            Ok(Some(packet)) => packet,
-            Ok(None) => return Ok(None),
-            Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
-                return match self.is_truncated() {
-                    true => Err(invalid("the file is truncated")),
-                    false => Ok(None),
-                };
-            }
-            Err(error) => return Err(invalid(error.to_string())),
+        let packet = match &mut self.packets {
+            Packets::WebM(webm) => webm.next_packet()?,
+            Packets::Other(format) => match format.next_packet() {
+                Ok(packet) => packet,
+                Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                    match self.is_truncated() {
+                        true => return Err(invalid("the file is truncated")),
+                        false => None,
+                    }
+                }
+                Err(error) => return Err(invalid(error.to_string())),
+            },
         };
+        let Some(packet) = packet else { return Ok(None) };
         let left = self.packet_bytes_left.checked_sub(packet.data.len() as u64 + 1);
         self.packet_bytes_left = left.ok_or_else(|| invalid("it has more packets than bytes"))?;
         if packet.track_id != self.track {
             return Ok(Some(Vec::new()));
         }
-        let buffer = match self.decoder.decode(&packet) {
+        let decoder = match &mut self.codec {
+            Codec::Opus(decoder) => {
+                decoder.decode(&packet, &mut self.interleaved)?;
+                let channels = decoder.channels();
+                self.num_frames += (self.interleaved.len() / channels) as u64;
+                let mono = averaged(&self.interleaved, channels);
+                return self.at_rate(mono, opus::RATE).map(Some);
+            }
+            Codec::Other(decoder) => decoder,
+        };
+        let buffer = match decoder.decode(&packet) {
             Ok(buffer) => buffer,
             Err(Error::DecodeError(_))
                 if self.num_frames == 0 && self.num_broken < BROKEN_PACKETS_MAX =>
@@ -267,49 +221,6 @@ impl Decoder {
     }
 }
 
-/// Returns the formats that are looked for. MP4 and CAF files are known by their first bytes, and
-/// looked for nowhere else: the decoder would read tables that were not checked.
-fn formats(is_mp4: bool, is_caf: bool) -> Probe {
-    let mut formats = Probe::default();
-    match (is_mp4, is_caf) {
-        (true, _) => formats.register_format::<IsoMp4Reader<'_>>(),
-        (false, true) => formats.register_format::<CafReader<'_>>(),
-        (false, false) => {
-            formats.register_format::<AdtsReader<'_>>();
-            formats.register_format::<AiffReader<'_>>();
-            formats.register_format::<FlacReader<'_>>();
-            formats.register_format::<MpaReader<'_>>();
-            formats.register_format::<OggReader<'_>>();
-            formats.register_format::<WavReader<'_>>();
-        }
-    }
-    formats
-}
-
-/// Checks the sizes that a decoder allocates before the first packet.
-fn check_sizes(params: &AudioCodecParameters) -> Result<(), MediaError> {
-    let channels = params.channels.as_ref().map_or(0, Channels::count);
-    let frames = params.max_frames_per_packet.unwrap_or(0);
-    if channels > CHANNELS_MAX || frames > PACKET_FRAMES_MAX as u64 {
-        return Err(invalid(format!("a packet of {channels} channels and {frames} frames")));
-    }
-    Ok(())
-}
-
-/// Returns the name of a format that is known and not decoded, by the first bytes of a file.
-fn other_format(file: &[u8]) -> Option<&'static str> {
-    const OPUS_AT: usize = 28;
-    let is_at = |at: usize, bytes: &[u8]| file.get(at..).is_some_and(|it| it.starts_with(bytes));
-    match file {
-        [0x1a, 0x45, 0xdf, 0xa3, ..] => Some("WebM or Matroska"),
-        [b'#', b'!', b'A', b'M', b'R', ..] => Some("AMR"),
-        [0x30, 0x26, 0xb2, 0x75, ..] => Some("WMA"),
-        [b'O', b'g', b'g', b'S', ..] if is_at(OPUS_AT, b"OpusHead") => Some("Opus in Ogg"),
-        [b'O', b'g', b'g', b'S', ..] if is_at(OPUS_AT, b"Speex") => Some("Speex in Ogg"),
-        _ => None,
-    }
-}
-
 /// Returns the result of reading a file. The decoders panic on some files: a size in a header may
 /// overflow. Such a file is broken, and no other request is harmed.
 fn guarded<T>(read: impl FnOnce() -> Result<T, MediaError>) -> Result<T, MediaError> {
@@ -340,11 +251,6 @@ pub(crate) fn decode(file: Arc<[u8]>, rate: u32, seconds_max: u32) -> Result<Vec
 pub(crate) fn decoded_bytes(file: &Arc<[u8]>, rate: u32) -> usize {
     let Ok(decoder) = Decoder::open(Arc::clone(file), rate, SECONDS_MAX) else { return 0 };
     decoder.samples_max(file.len()).saturating_mul(size_of::<f32>())
-}
-
-/// Returns the length of a sound in seconds, if both numbers are known.
-fn length(num_frames: Option<u64>, rate: Option<u32>) -> Option<f64> {
-    Some(num_frames? as f64 / f64::from(rate.filter(|rate| *rate > 0)?))
 }
 
 fn too_long(size: u64, limit: u32) -> MediaError {

@@ -7,10 +7,13 @@ mod decode;
 mod kaldi;
 mod mel;
 mod mp4;
+mod opus;
+mod packets;
 mod resample;
 mod riff;
 mod split;
 mod wav;
+mod webm;
 
 pub(crate) use decode::{Decoder, SECONDS_MAX, decode, decoded_bytes};
 pub(crate) use kaldi::{KaldiConfig, KaldiExtractor};

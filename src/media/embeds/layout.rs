@@ -58,6 +58,7 @@ impl EmbedsLayout {
                 | VisionFamily::Qwen2_5Vl
                 | VisionFamily::Exaone4_5
                 | VisionFamily::DotsOcr
+                | VisionFamily::Qwen2_5Omni
                 | VisionFamily::Qwen3_5
                 | VisionFamily::PaddleOcr,
             ) => Self { merge: merge()?, ..plain },

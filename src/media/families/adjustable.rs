@@ -153,6 +153,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Exaone4_5
         | VisionFamily::DotsOcr
+        | VisionFamily::Qwen2_5Omni
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5
         | VisionFamily::Glm4v

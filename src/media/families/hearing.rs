@@ -1,6 +1,7 @@
 //! Sounds of models that answer about them: HF `Qwen2AudioProcessor`, `VoxtralProcessor`,
-//! `AudioFlamingo3Processor` and `GlmAsrProcessor`.
+//! `AudioFlamingo3Processor`, `GlmAsrProcessor`, `Qwen2_5OmniProcessor` and `Qwen3ASRProcessor`.
 
+use std::ops::Range;
 use std::path::Path;
 
 use image::RgbImage;
@@ -19,7 +20,7 @@ use crate::media::{
     processor::FamilyProcessor,
 };
 use crate::model::ConfigError;
-use crate::model::audio::{AudioFamily, EXTRACTOR_FILES, Sounds};
+use crate::model::audio::{AudioFamily, EXTRACTOR_FILES, Sounds, TIMES, num_states};
 use crate::model::config::Fields;
 use crate::model_files;
 
@@ -29,6 +30,12 @@ const SPECTROGRAMS_MAX: usize = 80;
 /// The longest sounds of Audio Flamingo 3 and GLM-ASR, in seconds, if their files do not say.
 const AUDIO_FLAMINGO_3_SECONDS: f64 = 600.0;
 const GLM_ASR_SECONDS: f64 = 655.0;
+
+/// The longest sound of Qwen3-ASR, in seconds. Its authors name 20 minutes.
+const QWEN3_ASR_SECONDS: usize = 1_200;
+
+/// Samples to which HF `Qwen3ASRFeatureExtractor` fills shorter sounds.
+const QWEN3_ASR_SAMPLES_MIN: usize = 8_000;
 
 /// The processor of one model.
 pub(super) struct Hearing {
@@ -53,7 +60,8 @@ impl Hearing {
             let expected = format!("{}, num_mel_bins of config.json", sounds.num_mel_bins);
             return Err(invalid("feature_size", expected));
         }
-        if config.num_windows() != 2 * sounds.num_frames {
+        let is_in_parts = matches!(family, AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Asr);
+        if config.num_windows() != 2 * sounds.num_frames && !is_in_parts {
             let seconds = 2 * sounds.num_frames * config.hop_length / config.rate as usize;
             let expected = format!("{seconds} seconds, by the positions of config.json");
             return Err(invalid("chunk_length", expected));
@@ -65,6 +73,15 @@ impl Hearing {
                 spectrograms_max(model, &config, AUDIO_FLAMINGO_3_SECONDS)?
             }
             AudioFamily::GlmAsr => spectrograms_max(model, &config, GLM_ASR_SECONDS)?,
+            AudioFamily::Qwen2_5Omni => config.num_windows().div_ceil(2 * sounds.num_frames),
+            AudioFamily::Qwen3Asr => {
+                const LEAST: &str = "min_length";
+                if extractor_field(model, LEAST)?.is_some_and(|it| it != QWEN3_ASR_SAMPLES_MIN) {
+                    return Err(invalid(LEAST, QWEN3_ASR_SAMPLES_MIN.to_string()));
+                }
+                let samples = QWEN3_ASR_SECONDS * config.rate as usize;
+                (samples / config.hop_length).div_ceil(TIMES)
+            }
         };
         let placeholder_token = [sounds.placeholder];
         let extractor = MelExtractor::new(config);
@@ -85,6 +102,28 @@ impl Hearing {
         Ok(media(vec![mel, frames(num_frames)], num_embeds))
     }
 
+    /// Returns the parts of a sound's spectrogram. The last is as long as the sound. HF truncates
+    /// longer sounds than the extractor's.
+    fn in_windows(&self, samples: &[f32]) -> Result<ProcessedMedia, MediaError> {
+        let config = self.extractor.config();
+        let samples = &samples[..samples.len().min(config.num_samples())];
+        let num_windows = samples.len().div_ceil(config.hop_length);
+        let num_embeds = num_windows.div_ceil(2) / self.sounds.merge;
+        if num_embeds == 0 {
+            return Err(invalid("it is too short to have an embedding"));
+        }
+        // HF fills the sound with silence to the extractor's length. Windows without a sample of
+        // the sound do not matter, and neither does the mirrored end.
+        let silence = config.n_fft.div_ceil(config.hop_length);
+        let times = (num_windows + silence).min(config.num_windows());
+        let whole = self.extractor.spectrogram_of(samples, times * config.hop_length);
+        let most = 2 * self.sounds.num_frames;
+        let starts = (0..num_windows).step_by(most);
+        let part =
+            |start: usize| part(config, &whole, times, start..(start + most).min(num_windows));
+        Ok(media(starts.map(part).collect(), num_embeds))
+    }
+
     /// Returns the spectrograms of the first parts of a sound. Each is filled with silence. The
     /// number of frames of the last one that hold sound follows.
     fn parts(&self, samples: &[f32]) -> Result<ProcessedMedia, MediaError> {
@@ -100,6 +139,31 @@ impl Hearing {
         }
         let mels = parts.iter().map(|part| tensor(config, &self.extractor.spectrogram(part)));
         Ok(media(mels.chain([frames(last)]).collect(), num_embeds))
+    }
+
+    /// Returns the parts of a sound's spectrogram, which ends with the last whole window of it. A
+    /// short sound is filled with silence.
+    fn ended(&self, samples: &[f32]) -> Result<ProcessedMedia, MediaError> {
+        let config = self.extractor.config();
+        let limit = self.spectrograms_max * TIMES * config.hop_length;
+        let len = samples.len().max(QWEN3_ASR_SAMPLES_MIN);
+        if len > limit {
+            let seconds = |samples: usize| (samples as u64).div_ceil(u64::from(config.rate));
+            return Err(MediaError::TooLarge {
+                modality: Modality::Audio,
+                size: seconds(len),
+                unit: "seconds",
+                limit: seconds(limit),
+            });
+        }
+        let times = len / config.hop_length;
+        if times == 0 {
+            return Err(invalid("it is too short to have an embedding"));
+        }
+        let whole = self.extractor.spectrogram_of(samples, len);
+        let starts = (0..times).step_by(TIMES);
+        let part = |start: usize| part(config, &whole, times, start..(start + TIMES).min(times));
+        Ok(media(starts.map(part).collect(), num_states(times)))
     }
 
     /// Returns the spectrograms of all parts of a sound. The last part is filled with silence.
@@ -153,6 +217,32 @@ fn spectrograms_max(model: &Path, config: &MelConfig, seconds: f64) -> Result<us
     })
 }
 
+/// Returns the number in a field of the extractor's settings.
+fn extractor_field(model: &Path, field: &str) -> Result<Option<usize>, ConfigError> {
+    for file in EXTRACTOR_FILES {
+        let path = model.join(file);
+        if !model_files::exists(&path) {
+            continue;
+        }
+        let whole = whisper::json(&path)?;
+        let nested = whole.get("feature_extractor").unwrap_or(&whole);
+        if let Some(value) = nested.get(field).and_then(Value::as_u64) {
+            return Ok(usize::try_from(value).ok());
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the tensor of some windows of a spectrogram with `times` windows.
+fn part(config: &MelConfig, whole: &[f32], times: usize, windows: Range<usize>) -> MediaTensor {
+    let bins = whole.chunks_exact(times).flat_map(|bin| &bin[windows.clone()]);
+    MediaTensor {
+        shape: vec![config.num_bins, windows.len()],
+        dtype: MediaDtype::F32,
+        data: bins.flat_map(|value| value.to_le_bytes()).collect(),
+    }
+}
+
 /// Returns the tensor that says how many frames hold sound. It has no elements.
 fn frames(num_frames: usize) -> MediaTensor {
     MediaTensor { shape: vec![num_frames], dtype: MediaDtype::F32, data: Vec::new().into() }
@@ -181,22 +271,30 @@ impl FamilyProcessor for Hearing {
     }
 
     fn max_item_embeds(&self) -> usize {
-        self.spectrograms_max * (self.sounds.num_frames / self.sounds.merge)
+        match self.sounds.family {
+            AudioFamily::Qwen3Asr => num_states(self.spectrograms_max * TIMES),
+            _ => self.spectrograms_max * (self.sounds.num_frames / self.sounds.merge),
+        }
     }
 
     fn placeholder(&self, _modality: Modality) -> &str {
         match self.sounds.family {
-            AudioFamily::Qwen2Audio => "<|audio_bos|><|AUDIO|><|audio_eos|>",
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => {
+                "<|audio_bos|><|AUDIO|><|audio_eos|>"
+            }
             AudioFamily::Voxtral => "[BEGIN_AUDIO][AUDIO]",
             AudioFamily::AudioFlamingo3 => "<sound>",
             AudioFamily::GlmAsr => "<|begin_of_audio|><|pad|><|end_of_audio|>",
+            AudioFamily::Qwen3Asr => "<|audio_start|><|audio_pad|><|audio_end|>",
         }
     }
 
     fn numbered_placeholder(&self, modality: Modality, index: usize) -> String {
         let placeholder = self.placeholder(modality);
         match self.sounds.family {
-            AudioFamily::Qwen2Audio => format!("Audio {}: {placeholder}", index + 1),
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => {
+                format!("Audio {}: {placeholder}", index + 1)
+            }
             _ => placeholder.to_owned(),
         }
     }
@@ -223,7 +321,10 @@ impl FamilyProcessor for Hearing {
 
     fn sound_seconds(&self) -> Option<u32> {
         match self.sounds.family {
-            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => None,
+            AudioFamily::Qwen2Audio
+            | AudioFamily::AudioFlamingo3
+            | AudioFamily::Qwen2_5Omni
+            | AudioFamily::Qwen3Asr => None,
             AudioFamily::Voxtral | AudioFamily::GlmAsr => {
                 u32::try_from(self.spectrograms_max * self.extractor.config().seconds).ok()
             }
@@ -235,6 +336,8 @@ impl FamilyProcessor for Hearing {
             AudioFamily::Qwen2Audio => self.one(samples),
             AudioFamily::Voxtral => self.all(samples),
             AudioFamily::AudioFlamingo3 | AudioFamily::GlmAsr => self.parts(samples),
+            AudioFamily::Qwen2_5Omni => self.in_windows(samples),
+            AudioFamily::Qwen3Asr => self.ended(samples),
         }
     }
 }

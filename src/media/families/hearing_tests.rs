@@ -41,7 +41,7 @@ fn samples(sound: &Sound) -> Vec<f32> {
 
 #[test]
 fn spectrograms_and_counts_are_those_of_transformers() {
-    let models = ["qwen2_audio", "voxtral", "audio_flamingo_3", "glm_asr"];
+    let models = ["qwen2_audio", "voxtral", "audio_flamingo_3", "glm_asr", "qwen3_asr"];
     let wide = models.map(|model| format!("{model}-wide"));
     for model in models.map(str::to_owned).into_iter().chain(wide) {
         let folder = tests().join("hearing").join(&model);

@@ -19,6 +19,7 @@ mod llava_next;
 mod llava_next_video;
 mod llava_onevision;
 mod minicpm;
+mod omni;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
@@ -72,10 +73,14 @@ pub(crate) fn processor_for(
         return Ok(Some(Arc::new(whisper::WhisperProcessor::load(model)?)));
     }
     if let Some(family) = AudioFamily::of(outer) {
-        return match EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
-            true => Ok(Some(Arc::new(hearing::Hearing::read(family, model, outer)?))),
-            false => Ok(None),
-        };
+        if !EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
+            return Ok(None);
+        }
+        if family != AudioFamily::Qwen2_5Omni {
+            return Ok(Some(Arc::new(hearing::Hearing::read(family, model, outer)?)));
+        }
+        let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
+        return Ok(Some(Arc::new(omni::Omni::read(model, outer, processor, encode)?)));
     }
     let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
     if family == VisionFamily::InternVlChat {
@@ -107,6 +112,7 @@ fn of_images(
         | VisionFamily::Qwen2_5Vl
         | VisionFamily::Exaone4_5
         | VisionFamily::DotsOcr
+        | VisionFamily::Qwen2_5Omni
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {

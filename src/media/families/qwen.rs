@@ -1,6 +1,6 @@
-//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and EXAONE 4.5, and images of
-//! dots.ocr: any size, in whole squares of patches (HF `Qwen2VLImageProcessor`, `Qwen2VLProcessor`,
-//! `Qwen3VLProcessor`).
+//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni, Qwen3-VL, Qwen3.5 and EXAONE 4.5, and
+//! images of dots.ocr: any size, in whole squares of patches (HF `Qwen2VLImageProcessor`,
+//! `Qwen2VLProcessor`, `Qwen3VLProcessor`).
 
 use std::sync::Arc;
 
@@ -245,7 +245,7 @@ impl FamilyProcessor for Qwen {
             of_frames(vec![text.len()], text)
         });
         let positions =
-            self.videos.positions(video).map(|positions| of_frames(positions, Vec::new()));
+            self.videos.positions(video, kwargs)?.map(|positions| of_frames(positions, Vec::new()));
         let tensors = media.tensors.into_iter().chain(times).chain(positions).collect();
         Ok(ProcessedMedia { modality: Modality::Video, tensors, ..media })
     }

@@ -25,9 +25,27 @@ pub(super) struct VideoRules {
     /// Frames that become one.
     pub(super) merge: usize,
     sampling: Sampling,
-    /// Positions that a second has, if the first axis counts time.
-    tokens_per_second: Option<f64>,
+    clock: Clock,
 }
+
+/// The positions of frames on the first axis.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Clock {
+    /// Each frame is one.
+    Frames,
+    /// Each second has so many: HF `Qwen2_5_VLModel.get_rope_index`.
+    Seconds(f64),
+    /// The same, where frames are as far from each other as the settings say, whatever the file
+    /// says: HF `Qwen2_5OmniProcessor`.
+    SecondsBySettings(f64),
+}
+
+/// Frames a second of HF `Qwen2_5OmniProcessor`, if a client gives none.
+const FPS_OF_OMNI: f64 = 2.0;
+
+/// The largest position of a frame, which is a day of video for Qwen2.5-Omni. The positions of a
+/// thousand videos are below 2³².
+const POSITION_MAX: usize = 1 << 21;
 
 /// The frames that are processed.
 #[derive(Debug, Clone, Copy)]
@@ -84,11 +102,15 @@ impl VideoRules {
             resizes: fields.flag_or("do_resize", true)?,
             merge: temporal,
             sampling,
-            tokens_per_second: match family {
+            clock: match family {
                 VisionFamily::Qwen2_5Vl => {
-                    Some(vision.positive("tokens_per_second")?.unwrap_or(4.0))
+                    Clock::Seconds(vision.positive("tokens_per_second")?.unwrap_or(4.0))
                 }
-                _ => None,
+                VisionFamily::Qwen2_5Omni => {
+                    let per_second = outer.positive("position_id_per_seconds")?;
+                    Clock::SecondsBySettings(per_second.unwrap_or(25.0))
+                }
+                _ => Clock::Frames,
             },
         })
     }
@@ -147,18 +169,40 @@ impl VideoRules {
         most.min(MOST)
     }
 
-    /// Returns the positions of merged frames on the first axis, if they count time: HF
-    /// `Qwen2_5_VLModel.get_rope_index`.
-    pub(super) fn positions(&self, video: &Video) -> Option<Vec<usize>> {
-        let per_second = self.tokens_per_second?;
-        let sampled = match video.fps {
-            None => FPS_DEFAULT,
-            Some(fps) => video.indices.len() as f64 / video.total as f64 * fps,
-        };
-        let seconds = (self.merge as f64 / sampled) as f32;
-        let interval = per_second as f32 * seconds;
+    /// Returns the positions of merged frames on the first axis, if they count time.
+    ///
+    /// # Errors
+    /// [`MediaError`] if a setting has no valid value, or the frames are too far from each other.
+    pub(super) fn positions(
+        &self,
+        video: &Video,
+        kwargs: &Map<String, Value>,
+    ) -> Result<Option<Vec<usize>>, MediaError> {
         let count = video.frames.len().div_ceil(self.merge);
-        Some((0..count).map(|frame| (frame as f32 * interval) as usize).collect())
+        let seconds = |sampled: f64| (self.merge as f64 / sampled) as f32;
+        let positions: Vec<usize> = match self.clock {
+            Clock::Frames => return Ok(None),
+            Clock::Seconds(per_second) => {
+                let sampled = match video.fps {
+                    None => FPS_DEFAULT,
+                    Some(fps) => video.indices.len() as f64 / video.total as f64 * fps,
+                };
+                let interval = per_second as f32 * seconds(sampled);
+                (0..count).map(|frame| (frame as f32 * interval) as usize).collect()
+            }
+            Clock::SecondsBySettings(per_second) => {
+                let is_given = kwargs.get("fps").is_some_and(|fps| !fps.is_null());
+                let given = is_given.then(|| self.sampling.with(kwargs)).transpose()?;
+                let fps = given.and_then(|sampling| sampling.fps);
+                let seconds = seconds(fps.unwrap_or(FPS_OF_OMNI));
+                let at = |frame: usize| (frame as f32 * seconds * per_second as f32) as usize;
+                (0..count).map(at).collect()
+            }
+        };
+        match positions.last().is_some_and(|last| *last > POSITION_MAX) {
+            true => Err(invalid("its frames are too far from each other")),
+            false => Ok(Some(positions)),
+        }
     }
 
     /// Returns the texts before merged frames, if they are timed: HF `Qwen3VLProcessor`.

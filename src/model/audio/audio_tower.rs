@@ -1,9 +1,9 @@
-//! From a mel spectrogram to states: HF `WhisperEncoder` and `GlmAsrEncoder`, without their last
-//! norm.
+//! From a mel spectrogram to states: HF `WhisperEncoder`, `GlmAsrEncoder` and
+//! `Qwen2_5OmniAudioEncoder`, without their last norm.
 //!
 //! | tensor | shape |
 //! |---|---|
-//! | mel spectrogram of an item | `[num_mel_bins, 2 * num_frames]` |
+//! | mel spectrogram of an item | `[num_mel_bins, 2 * num_frames]`; of Qwen2.5-Omni also fewer |
 //! | states | `[num_frames, hidden_size]`, or those of the first frames |
 
 use std::sync::Arc;
@@ -42,6 +42,9 @@ pub(super) enum TowerForm {
     Whisper,
     /// As GLM-ASR: the first elements of queries and keys are rotated.
     GlmAsr { theta: f64, rotary_dim: usize },
+    /// As Qwen2.5-Omni: sines and cosines are added to the frames. A spectrogram may be shorter.
+    /// The layers of Qwen3-ASR have the same names.
+    Omni,
 }
 
 impl TowerForm {
@@ -50,13 +53,14 @@ impl TowerForm {
         match self {
             Self::Whisper => "layer_norm",
             Self::GlmAsr { .. } => "norm",
+            Self::Omni => "ln_post",
         }
     }
 
     /// Returns the names of the norms before attention and feed-forward part.
     fn norms(self) -> [&'static str; 2] {
         match self {
-            Self::Whisper => ["self_attn_layer_norm", "final_layer_norm"],
+            Self::Whisper | Self::Omni => ["self_attn_layer_norm", "final_layer_norm"],
             Self::GlmAsr { .. } => ["input_layernorm", "post_attention_layernorm"],
         }
     }
@@ -71,11 +75,14 @@ pub(super) struct AudioTower {
     layers: Vec<Layer>,
     /// The shape of a spectrogram: bins, and times.
     input: [usize; 2],
+    /// Whether a spectrogram may have fewer times.
+    may_be_short: bool,
     device: Device,
 }
 
+/// A layer.
 #[derive(Debug)]
-struct Layer {
+pub(super) struct Layer {
     attention: Normed<SelfAttention>,
     feed_forward: Normed<FeedForward>,
 }
@@ -101,6 +108,10 @@ impl AudioTower {
                 let values = TensorData::new(values, shape);
                 (Some(Tensor::from_data(values, loader.device())), None)
             }
+            TowerForm::Omni => {
+                let values = TensorData::new(sinusoids(num_frames, hidden_size), shape);
+                (Some(Tensor::from_data(values, loader.device())), None)
+            }
             TowerForm::GlmAsr { theta, rotary_dim } => {
                 let table = rotary_table(theta, rotary_dim, num_frames, loader.device());
                 (None, Some(Arc::new(table.map_err(refused("rotary embedding"))?)))
@@ -116,16 +127,18 @@ impl AudioTower {
             positions,
             layers,
             input: [num_mel_bins, 2 * num_frames],
+            may_be_short: config.form == TowerForm::Omni,
             device: loader.device().clone(),
         })
     }
 
     /// Returns the states of the first `num_frames` frames of a spectrogram, which see no others.
-    /// `mel` is `[2 * num_frames, num_mel_bins]`.
+    /// `mel` is `[times, num_mel_bins]`, and two times are a frame.
     pub(super) fn states(&self, mel: Tensor<2>, num_frames: usize) -> Stream {
         // Whatever `activation_function` says of the layers.
         let gelu = |x| activate(x, Activation::Gelu);
-        let x = self.convs.iter().fold(mel, |x, conv| gelu(conv.forward(x)));
+        let [first, second] = &self.convs;
+        let x = gelu(second.forward(even(gelu(first.forward(mel)))));
         let [_, width] = x.dims();
         let first = |x: Tensor<2>| x.slice([0..num_frames, 0..width]);
         let frames = AttentionMetadata {
@@ -156,8 +169,13 @@ impl AudioTower {
         let MediaTensorView { shape, data: MediaData::F32(bytes) } = tensor else {
             return Err("a spectrogram has elements of f32".to_owned());
         };
+        let most = times;
+        let times = match **shape {
+            [_, fewer] if self.may_be_short => fewer.clamp(1, most),
+            _ => most,
+        };
         if **shape != [bins, times] || bytes.len() != 4 * bins * times {
-            return Err(format!("a spectrogram is {bins} bins at {times} times, not {shape:?}"));
+            return Err(format!("a spectrogram is {bins} bins at {most} times, not {shape:?}"));
         }
         let values: Vec<f32> =
             bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
@@ -172,7 +190,8 @@ impl AudioTower {
 }
 
 impl Layer {
-    fn load(
+    /// Loads the layer `layer`.
+    pub(super) fn load(
         loader: &mut WeightLoader<'_>,
         config: &TowerConfig,
         layer: &str,
@@ -182,7 +201,7 @@ impl Layer {
         let TowerConfig { hidden_size, ref stack, activation, .. } = *config;
         let form = AttentionForm::of_whisper(hidden_size, stack.num_heads);
         let (form, mlp_module) = match config.form {
-            TowerForm::Whisper => (form, layer.to_owned()),
+            TowerForm::Whisper | TowerForm::Omni => (form, layer.to_owned()),
             TowerForm::GlmAsr { .. } => {
                 let names = ["q_proj", "k_proj", "v_proj", "o_proj"];
                 (AttentionForm { names, ..form }, format!("{layer}.mlp"))
@@ -201,14 +220,40 @@ impl Layer {
         })
     }
 
-    fn forward(&self, stream: Stream, frames: &AttentionMetadata) -> Stream {
+    pub(super) fn forward(&self, stream: Stream, frames: &AttentionMetadata) -> Stream {
         let stream = self.attention.forward(stream, |part, x| part.of_frames(x, frames));
         self.feed_forward.forward(stream, |part, x| part.forward(x, Adapters::none()))
     }
 
-    fn mapped_bytes(&self) -> u64 {
+    pub(super) fn mapped_bytes(&self) -> u64 {
         self.attention.part.mapped_bytes() + self.feed_forward.part.mapped_bytes()
     }
+}
+
+/// Returns rows with one of zeros behind them, if their number is odd. A convolution sees zeros
+/// behind the last row.
+fn even(x: Tensor<2>) -> Tensor<2> {
+    let [rows, width] = x.dims();
+    if rows.is_multiple_of(2) {
+        return x;
+    }
+    let zeros = Tensor::zeros([1, width], &x.device());
+    Tensor::cat(vec![x, zeros], 0)
+}
+
+/// Returns the positions of frames, `[num_frames, width]`: HF `SinusoidsPositionEmbedding`, which
+/// computes in float32. `width` is even, and 4 at least.
+pub(super) fn sinusoids(num_frames: usize, width: usize) -> Vec<f32> {
+    const LONGEST: f64 = 10_000.0;
+    let half = width / 2;
+    let step = (LONGEST.ln() / (half - 1) as f64) as f32;
+    let scale = |index: usize| f64::from(-step * index as f32).exp() as f32;
+    let scales: Vec<f32> = (0..half).map(scale).collect();
+    let row = |frame: usize| {
+        let angles = scales.iter().map(move |scale| f64::from(frame as f32 * scale));
+        angles.clone().map(f64::sin).chain(angles.map(f64::cos)).map(|value| value as f32)
+    };
+    (0..num_frames).flat_map(row).collect()
 }
 
 /// Returns the cosines and sines of the positions of a spectrogram's frames.

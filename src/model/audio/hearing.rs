@@ -1,5 +1,5 @@
 //! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3,
-//! Voxtral and GLM-ASR.
+//! Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR is in [`super::qwen3`].
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -7,8 +7,9 @@
 //! | last tensor, without elements | `[frames]`: those of the last spectrogram that hold sound |
 //! | embeddings | `[frames / merge, text_hidden_size]` |
 //!
-//! The embeddings of Qwen2-Audio and Audio Flamingo 3 are of the means of pairs of frames. Those of
-//! the others are of neighbours side by side. Voxtral has no last tensor.
+//! The embeddings of Qwen2-Audio, Audio Flamingo 3 and Qwen2.5-Omni are of the means of pairs of
+//! frames. Those of the others are of neighbours side by side. Voxtral has no last tensor, and
+//! neither has Qwen2.5-Omni: its last spectrogram is as long as the sound.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,9 +17,11 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, activate, add};
 
-use super::audio_tower::{AudioTower, TowerConfig, TowerForm};
+use super::audio_tower::{AudioTower, TowerConfig};
+use super::qwen3::{Modules, PartConfig, Qwen3Hearing};
+use super::tower_config::{WINDOW, tower_config};
 use crate::model::config::{ActivationName, ConfigError, Fields};
-use crate::model::encoder_decoder::{NORM, StackConfig, activation_in};
+use crate::model::encoder_decoder::NORM;
 use crate::model::families::WRAPPERS;
 use crate::model::layers::{Linear, Norm, Part, plain_activation};
 use crate::model::weight_loader::WeightLoader;
@@ -28,7 +31,7 @@ use crate::model::{
 use crate::model_files;
 
 /// The places of towers and projectors in checkpoints of different versions of transformers.
-const TOWERS: [&str; 2] = ["audio_tower", "model.audio_tower"];
+const TOWERS: [&str; 3] = ["audio_tower", "model.audio_tower", "thinker.audio_tower"];
 const PROJECTORS: [&str; 2] = ["multi_modal_projector", "model.multi_modal_projector"];
 
 /// The files that may have the settings of the feature extractor.
@@ -45,6 +48,10 @@ pub(crate) enum AudioFamily {
     AudioFlamingo3,
     /// An encoder with rotary positions. Four states become one embedding, side by side.
     GlmAsr,
+    /// Whisper's encoder of short parts of a sound. Two states become one embedding: their mean.
+    Qwen2_5Omni,
+    /// Convolutions over times and bins, and layers that see some seconds.
+    Qwen3Asr,
 }
 
 impl AudioFamily {
@@ -89,6 +96,8 @@ pub(crate) struct AudioPlan {
     audio_tower: TowerConfig,
     placeholder: u32,
     merge: usize,
+    /// Those of Qwen3-ASR.
+    parts: PartConfig,
     activation: Activation,
     /// Whether the layers of the projector have biases.
     has_bias: bool,
@@ -124,6 +133,8 @@ impl AudioPlan {
             AudioFamily::Voxtral => "voxtral_encoder",
             AudioFamily::AudioFlamingo3 => "audioflamingo3_encoder",
             AudioFamily::GlmAsr => "glmasr_encoder",
+            AudioFamily::Qwen2_5Omni => "qwen2_5_omni_audio_encoder",
+            AudioFamily::Qwen3Asr => "qwen3_asr_encoder",
         };
         if fields.text(MODEL_TYPE)?.is_some_and(|name| name != expected) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
@@ -136,10 +147,11 @@ impl AudioPlan {
                 .transpose()
         };
         let default = match family {
-            AudioFamily::Qwen2Audio => 151_646,
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => 151_646,
             AudioFamily::Voxtral => 24,
             AudioFamily::AudioFlamingo3 => 151_669,
             AudioFamily::GlmAsr => 59_260,
+            AudioFamily::Qwen3Asr => 151_676,
         };
         let placeholder = match token("audio_token_index")? {
             Some(token) => token,
@@ -151,11 +163,18 @@ impl AudioPlan {
         let activation =
             activation.ok_or_else(|| outer.invalid(ACT, "an activation of transformers"))?;
         let has_bias = match family {
-            AudioFamily::Qwen2Audio | AudioFamily::GlmAsr => true,
+            AudioFamily::Qwen2Audio
+            | AudioFamily::GlmAsr
+            | AudioFamily::Qwen2_5Omni
+            | AudioFamily::Qwen3Asr => true,
             AudioFamily::Voxtral => false,
             AudioFamily::AudioFlamingo3 => outer.flag_or("projector_bias", true)?,
         };
-        Ok(Self { family, audio_tower, placeholder, merge, activation, has_bias, outputs })
+        let parts = match family {
+            AudioFamily::Qwen3Asr => PartConfig::read(&fields)?,
+            _ => PartConfig::default(),
+        };
+        Ok(Self { family, audio_tower, placeholder, merge, parts, activation, has_bias, outputs })
     }
 
     /// Loads the tower.
@@ -166,25 +185,35 @@ impl AudioPlan {
         &self,
         loader: &mut WeightLoader<'_>,
     ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
-        let place = |modules: [&'static str; 2], name: &str| {
-            let has = |module: &&str| loader.has(&format!("{module}.{name}.weight"));
-            modules.into_iter().find(has).unwrap_or(modules[0])
+        let place = |modules: &[&'static str], name: &str| {
+            let has = |module: &&&str| loader.has(&format!("{module}.{name}.weight"));
+            modules.iter().find(has).or(modules.first()).copied().unwrap_or_default()
         };
-        let module = place(TOWERS, "conv1");
+        let module = place(&TOWERS, "conv1");
         let two = |width: usize| vec![("linear_1", width), ("linear_2", self.outputs)];
-        let parts = match self.family {
-            AudioFamily::Qwen2Audio => vec![("linear", self.outputs)],
-            AudioFamily::Voxtral | AudioFamily::AudioFlamingo3 => two(self.outputs),
-            AudioFamily::GlmAsr => two(2 * self.outputs),
+        let (parts, joining) = match self.family {
+            AudioFamily::Qwen2Audio => (vec![("linear", self.outputs)], Joining::Means),
+            AudioFamily::AudioFlamingo3 => (two(self.outputs), Joining::Means),
+            AudioFamily::Qwen2_5Omni => (vec![("proj", self.outputs)], Joining::MeansInWindows),
+            AudioFamily::Voxtral => (two(self.outputs), Joining::WholeSideBySide),
+            AudioFamily::GlmAsr => (two(2 * self.outputs), Joining::SideBySide),
+            AudioFamily::Qwen3Asr => {
+                let encoder = place(&TOWERS, "conv_out");
+                let modules = Modules { encoder, projector: place(&PROJECTORS, "linear_1") };
+                return self.load_qwen3(loader, modules);
+            }
         };
-        let projector = place(PROJECTORS, parts[0].0);
+        let projector = match joining {
+            Joining::MeansInWindows => module,
+            _ => place(&PROJECTORS, parts[0].0),
+        };
         let hidden = self.audio_tower.hidden_size;
         let audio_tower = AudioTower::load(loader, module, &self.audio_tower, Linear::of_media)?;
         let last_norm = format!("{module}.{}", self.audio_tower.form.last_norm());
         let norm = Norm::load(loader, &last_norm, hidden, NORM)?;
-        let mut inputs = match self.family {
-            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => hidden,
-            AudioFamily::Voxtral | AudioFamily::GlmAsr => hidden * self.merge,
+        let mut inputs = match joining {
+            Joining::Means | Joining::MeansInWindows => hidden,
+            Joining::SideBySide | Joining::WholeSideBySide => hidden * self.merge,
         };
         let mut layers = Vec::new();
         for (name, width) in parts {
@@ -192,7 +221,19 @@ impl AudioPlan {
             layers.push(Linear::of_media(loader, &part, inputs, self.has_bias)?);
             inputs = width;
         }
-        Ok(Arc::new(HearingEncoder { audio_tower, norm, projector: layers, plan: self.clone() }))
+        let (projector, plan) = (layers, self.clone());
+        Ok(Arc::new(HearingEncoder { audio_tower, norm, projector, joining, plan }))
+    }
+
+    fn load_qwen3(
+        &self,
+        loader: &mut WeightLoader<'_>,
+        modules: Modules<'_>,
+    ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
+        let Self { audio_tower, parts, outputs, placeholder, .. } = self;
+        let hearing =
+            Qwen3Hearing::load(loader, modules, audio_tower, *parts, *outputs, *placeholder)?;
+        Ok(Arc::new(hearing))
     }
 }
 
@@ -207,10 +248,14 @@ fn merge(
     let TowerConfig { hidden_size: width, num_frames, ref stack, .. } = *audio_tower;
     match family {
         AudioFamily::Qwen2Audio => Ok(2),
-        AudioFamily::AudioFlamingo3 if num_frames.is_multiple_of(2) => Ok(2),
+        AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni if num_frames.is_multiple_of(2) => {
+            Ok(2)
+        }
         AudioFamily::AudioFlamingo3 => {
             Err(fields.invalid("max_source_positions", "an even number"))
         }
+        AudioFamily::Qwen2_5Omni => Err(fields.invalid(WINDOW, "an even number")),
+        AudioFamily::Qwen3Asr => Ok(1),
         AudioFamily::Voxtral | AudioFamily::GlmAsr => {
             let merge = stack.intermediate_size / width;
             let is_whole = stack.intermediate_size == merge * width && merge > 0;
@@ -227,98 +272,40 @@ fn merge(
     }
 }
 
-/// Reads the form of the layers.
-fn tower_form(
-    family: AudioFamily,
-    fields: &Fields,
-    head_dim: usize,
-) -> Result<TowerForm, ConfigError> {
-    if family != AudioFamily::GlmAsr {
-        return Ok(TowerForm::Whisper);
-    }
-    const PART: &str = "partial_rotary_factor";
-    let rope = match fields.nested("rope_scaling")? {
-        Some(rope) if !rope.object().is_empty() => rope,
-        _ => fields.nested("rope_parameters")?.unwrap_or_else(|| Fields::empty_in(fields)),
-    };
-    for name in ["rope_type", "type"] {
-        if rope.text(name)?.is_some_and(|kind| kind != "default") {
-            return Err(rope.invalid(name, "\"default\""));
-        }
-    }
-    let theta = rope.positive("rope_theta")?.or(fields.positive("rope_theta")?);
-    let part = match rope.positive(PART)? {
-        Some(part) => part,
-        None => fields.positive(PART)?.unwrap_or(0.5),
-    };
-    let rotary_dim = (head_dim as f64 * part) as usize;
-    if part > 1.0 || rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
-        let expected = format!("a part of {head_dim}, the width of a head, that is even");
-        return Err(rope.invalid(PART, &expected));
-    }
-    Ok(TowerForm::GlmAsr { theta: theta.unwrap_or(10_000.0), rotary_dim })
-}
-
-/// Reads the sizes of a tower, whose fields have the names of Whisper or of other classes.
-fn tower_config(family: AudioFamily, fields: &Fields) -> Result<TowerConfig, ConfigError> {
-    let size = |name: &str, other: &str, default: usize| {
-        Ok::<_, ConfigError>(fields.size(name)?.or(fields.size(other)?).unwrap_or(default))
-    };
-    const HEADS: [&str; 2] = ["encoder_attention_heads", "num_attention_heads"];
-    let hidden_size = size("d_model", "hidden_size", 1_280)?;
-    let num_heads = size(HEADS[0], HEADS[1], 20)?;
-    if !hidden_size.is_multiple_of(2 * num_heads) {
-        let field = if fields.value(HEADS[0]).is_some() { HEADS[0] } else { HEADS[1] };
-        let expected = format!("a number of heads of even width: a divisor of {hidden_size}/2");
-        return Err(fields.invalid(field, &expected));
-    }
-    let head_dim = hidden_size / num_heads;
-    let (act, positions) = match family {
-        AudioFamily::GlmAsr => {
-            for (field, only) in [("num_key_value_heads", num_heads), ("head_dim", head_dim)] {
-                if fields.size(field)?.is_some_and(|size| size != only) {
-                    return Err(fields.invalid(field, &only.to_string()));
-                }
-            }
-            ("hidden_act", "max_position_embeddings")
-        }
-        _ => ("activation_function", "max_source_positions"),
-    };
-    Ok(TowerConfig {
-        hidden_size,
-        num_mel_bins: fields.size("num_mel_bins")?.unwrap_or(128),
-        num_frames: fields.size(positions)?.unwrap_or(1_500),
-        stack: StackConfig {
-            num_layers: size("encoder_layers", "num_hidden_layers", 32)?,
-            num_heads,
-            intermediate_size: size("encoder_ffn_dim", "intermediate_size", 5_120)?,
-        },
-        activation: activation_in(fields, act)?,
-        form: tower_form(family, fields, head_dim)?,
-    })
-}
-
 /// A tower with its projector.
 #[derive(Debug)]
 struct HearingEncoder {
     audio_tower: AudioTower,
     norm: Norm,
     projector: Vec<Linear>,
+    joining: Joining,
     plan: AudioPlan,
+}
+
+/// The embeddings that are made of states.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Joining {
+    /// Means of pairs.
+    Means,
+    /// The same, of short parts of a sound.
+    MeansInWindows,
+    /// Neighbours side by side.
+    SideBySide,
+    /// The same, also of silence behind the sound.
+    WholeSideBySide,
 }
 
 impl HearingEncoder {
     fn encode_one(&self, item: &MediaInput<'_>) -> Result<EncoderOutput, String> {
         let whole = self.audio_tower.num_frames();
-        let features = match self.plan.family {
-            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 => {
-                self.means(&self.parts(&item.tensors)?)?
-            }
-            AudioFamily::Voxtral => {
+        let features = match self.joining {
+            Joining::Means => self.means(&self.parts(&item.tensors)?)?,
+            Joining::MeansInWindows => self.means(&self.in_windows(&item.tensors)?)?,
+            Joining::SideBySide => self.side_by_side(&self.parts(&item.tensors)?)?,
+            Joining::WholeSideBySide => {
                 let parts: Vec<_> = item.tensors.iter().map(|mel| (mel, whole)).collect();
                 self.side_by_side(&parts)?
             }
-            AudioFamily::GlmAsr => self.side_by_side(&self.parts(&item.tensors)?)?,
         };
         let embeddings = self.projected(features);
         let (found, expected) = (embeddings.dims()[0], item.num_embeds);
@@ -346,8 +333,24 @@ impl HearingEncoder {
         Ok(mels.iter().enumerate().map(|(index, mel)| (mel, frames(index))).collect())
     }
 
-    /// Returns the norms of the means of pairs of states: HF `Qwen2AudioEncoder` and
-    /// `AudioFlamingo3Encoder`.
+    /// Returns the spectrograms of an item, each with its number of frames. All but the last are
+    /// whole, because frames of two of them are no pair.
+    fn in_windows<'t, 'v>(
+        &self,
+        tensors: &'t [MediaTensorView<'v>],
+    ) -> Result<Vec<(&'t MediaTensorView<'v>, usize)>, String> {
+        let whole = self.audio_tower.num_frames();
+        let frames = |(index, mel): (usize, &'t MediaTensorView<'v>)| match *mel.shape {
+            [_, times] if index + 1 == tensors.len() || times == 2 * whole => {
+                Ok((mel, times.div_ceil(2)))
+            }
+            _ => Err(format!("a part of a sound of {:?}; expected {} times", mel.shape, 2 * whole)),
+        };
+        tensors.iter().enumerate().map(frames).collect()
+    }
+
+    /// Returns the norms of the means of pairs of states: HF `Qwen2AudioEncoder`,
+    /// `AudioFlamingo3Encoder` and `Qwen2_5OmniAudioEncoder`.
     fn means(&self, parts: &[(&MediaTensorView<'_>, usize)]) -> Result<Tensor<2>, String> {
         let of_one = |(mel, frames): &(&MediaTensorView<'_>, usize)| {
             let (x, stream) = self.audio_tower.states(self.audio_tower.spectrogram(mel)?, *frames);

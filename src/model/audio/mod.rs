@@ -7,6 +7,8 @@ mod halving;
 mod hearing;
 mod phi4;
 mod phi4_config;
+mod qwen3;
+mod tower_config;
 mod whisper;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use super::supported::SupportedModels;
 pub(super) use hearing::AudioPlan;
 pub(crate) use hearing::{AudioFamily, EXTRACTOR_FILES, Sounds};
 pub(crate) use phi4_config::Phi4Sounds;
+pub(crate) use qwen3::{TIMES, num_states};
 
 /// Returns the families of this folder by their entry in `architectures`.
 pub(super) fn families() -> impl Iterator<Item = (&'static str, Arc<dyn ModelFamily>)> {

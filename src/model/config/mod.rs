@@ -17,6 +17,7 @@ mod rope;
 mod sentence_class;
 mod short_context;
 mod source;
+mod thinker;
 mod unsupported;
 mod wrapped;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::file::Fields;
-use super::{ConfigError, gguf, retrieval, sentence_class};
+use super::{ConfigError, gguf, retrieval, sentence_class, thinker};
 use crate::config::JsonObject;
 use crate::gguf::{GgufFile, is_gguf};
 
@@ -35,6 +35,9 @@ impl ConfigSource {
         sentence_class::take_changes(model, &mut source.fields);
         if let Some(model) = retrieval::model_of(&source.fields)? {
             source.fields = model;
+        }
+        if let Some(thinker) = thinker::model_of(&source.fields)? {
+            source.fields = thinker;
         }
         sentence_class::take_encoder(model, &mut source.fields);
         Ok(source)

@@ -1,12 +1,13 @@
 //! Multimodal classes that hear, and the families of their text models.
 
 use super::wrappers::{BESIDE, INSIDE, sizes};
-use super::{AudioFamily, Defaults, Family, TextModel, Wrapper, llama, qwen2};
+use super::{AudioFamily, Defaults, Family, TextModel, Wrapper, llama, qwen2, qwen3};
 
 const QWEN2_AUDIO_CLASS: &str = "Qwen2AudioForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
 const AUDIO_FLAMINGO_3_CLASS: &str = "AudioFlamingo3ForConditionalGeneration";
 const GLM_ASR_CLASS: &str = "GlmAsrForConditionalGeneration";
+const QWEN3_ASR_CLASS: &str = "Qwen3ASRForConditionalGeneration";
 
 /// A tower and a projector, beside the text model or inside of `model`.
 const TOWER: &[&str] =
@@ -98,4 +99,21 @@ pub(super) const GLM_ASR: Wrapper = Wrapper {
     unread: TOWER,
     vision: &[],
     audio: Some(AudioFamily::GlmAsr),
+};
+
+/// Qwen3-ASR.
+pub(super) const QWEN3_ASR: Wrapper = Wrapper {
+    architecture: QWEN3_ASR_CLASS,
+    model_type: "qwen3_asr",
+    models: "Qwen3-ASR, in the form of transformers",
+    texts: &[TextModel {
+        family: Family { architecture: QWEN3_ASR_CLASS, ..qwen3::FAMILY },
+        sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[INSIDE],
+    unread: TOWER,
+    vision: &[],
+    audio: Some(AudioFamily::Qwen3Asr),
 };

@@ -106,6 +106,7 @@ mod olmo2;
 mod olmo3;
 mod olmo_hybrid;
 mod olmoe;
+mod omni;
 mod opt;
 mod orion;
 mod paligemma;

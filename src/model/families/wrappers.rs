@@ -10,8 +10,8 @@ use super::{
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, glm4, glm4_moe,
     granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video, llava_onevision,
-    minicpmv, ministral3, mistral, mistral4, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe,
-    qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    minicpmv, ministral3, mistral, mistral4, omni, paligemma, phi3_v, phi4_multimodal, qwen2,
+    qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -360,6 +360,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::VOXTRAL,
     hearing::AUDIO_FLAMINGO_3,
     hearing::GLM_ASR,
+    hearing::QWEN3_ASR,
+    omni::QWEN2_5_OMNI,
     phi3_v::PHI3_V,
     phi4_multimodal::PHI4_MULTIMODAL,
     phi4_multimodal::PHI4MM,

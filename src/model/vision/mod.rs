@@ -43,7 +43,6 @@ use std::sync::Arc;
 
 use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
-use self::seeing_and_hearing::SeeingAndHearing;
 use super::audio::Phi4Sounds;
 use super::config::{ActivationName, ConfigError, Fields, INNER_TYPE, ModelConfig};
 use super::families;
@@ -63,11 +62,12 @@ pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
 use playhouse_kernels::Activation;
+pub(super) use seeing_and_hearing::SeeingAndHearing;
 pub(crate) use siglip2::Siglip2Images;
 
 /// The places of the towers of Qwen, GLM and dots.ocr.
 const VISUAL: &[&str] =
-    &["model.visual", "visual", "vlm.visual", "vlm.model.visual", "vision_tower"];
+    &["model.visual", "visual", "vlm.visual", "vlm.model.visual", "thinker.visual", "vision_tower"];
 
 /// The names that `vision_config` of Qwen and GLM may also have: HF `attribute_map`.
 const OTHER_NAMES: &[(&str, &str)] =
@@ -111,6 +111,8 @@ pub(crate) enum VisionFamily {
     Exaone4_5,
     /// That of dots.ocr: as Qwen2-VL's, with other norms.
     DotsOcr,
+    /// The same of Qwen2.5-Omni, with other names.
+    Qwen2_5Omni,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
     Qwen3Vl,
     /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
@@ -320,6 +322,7 @@ impl VisionPlan {
             VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
             VisionFamily::Exaone4_5 => plain(qwen_config::exaone4_5(&visual)?, [67, 68]),
             VisionFamily::DotsOcr => plain(qwen_config::dots(&visual)?, [151_665, 151_656]),
+            VisionFamily::Qwen2_5Omni => qwen(qwen_config::qwen2_5_omni(&visual)?),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
@@ -432,8 +435,8 @@ impl VisionPlan {
             }
             TowerPlan::Phi4(plan) => {
                 let images = phi4::Phi4Tower::load(loader, &plan.images, pixels)?;
-                let (images, sounds) = (self.encoder(images), plan.sounds.load(loader)?);
-                Arc::new(SeeingAndHearing { images, sounds })
+                let sounds = Arc::new(plan.sounds.load(loader)?);
+                Arc::new(SeeingAndHearing { images: Arc::new(self.encoder(images)), sounds })
             }
         })
     }

@@ -42,6 +42,10 @@ const DOTS: QwenNames = QwenNames {
     block: BlockNames { inner: &["mlp.fc1", "mlp.fc3"], down: "mlp.fc2", ..QWEN2.block },
     ..QWEN2
 };
+const QWEN2_5_OMNI: QwenNames = QwenNames {
+    block: BlockNames { qkv: &["attn.q", "attn.k", "attn.v"], ..QWEN2_5.block },
+    ..QWEN2_5
+};
 const QWEN3: QwenNames = QwenNames {
     block: BlockNames { inner: &["mlp.linear_fc1"], down: "mlp.linear_fc2", ..QWEN2.block },
     merger: MergerNames {
@@ -163,6 +167,13 @@ pub(super) fn exaone4_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
         return Err(fields.invalid(HEADS, &format!("a divisor of num_heads, {num_heads}")));
     }
     Ok(QwenConfig { block: BlockConfig { num_kv_heads, ..config.block }, ..config })
+}
+
+/// Reads HF `Qwen2_5OmniVisionEncoderConfig`.
+pub(super) fn qwen2_5_omni(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    let config = qwen2_5(fields)?;
+    let block = BlockConfig { names: &QWEN2_5_OMNI.block, ..config.block };
+    Ok(QwenConfig { names: &QWEN2_5_OMNI, block, ..config })
 }
 
 /// Reads HF `Qwen3VLVisionConfig`.

@@ -1,12 +1,13 @@
 //! Two encoders as one: that of a model's images, and that of its sounds.
 
+use std::sync::Arc;
+
 use crate::model::{EncoderOutput, MediaData, MediaEncoder, MediaInput};
 
 /// The encoder of a model that sees and hears.
-#[derive(Debug)]
-pub(super) struct SeeingAndHearing<I, S> {
-    pub(super) images: I,
-    pub(super) sounds: S,
+pub(in crate::model) struct SeeingAndHearing {
+    pub(in crate::model) images: Arc<dyn MediaEncoder>,
+    pub(in crate::model) sounds: Arc<dyn MediaEncoder>,
 }
 
 /// Returns whether an item is a sound: its first tensor is a spectrogram, not one of bytes.
@@ -14,7 +15,7 @@ fn is_sound(item: &MediaInput<'_>) -> bool {
     matches!(item.tensors.first().map(|tensor| tensor.data), Some(MediaData::F32(_)))
 }
 
-impl<I: MediaEncoder, S: MediaEncoder> MediaEncoder for SeeingAndHearing<I, S> {
+impl MediaEncoder for SeeingAndHearing {
     fn encode(&self, items: &[MediaInput<'_>]) -> Vec<Result<EncoderOutput, String>> {
         let (sounds, images): (Vec<_>, Vec<_>) = items.iter().cloned().partition(is_sound);
         let mut images = self.images.encode(&images).into_iter();
@@ -24,6 +25,14 @@ impl<I: MediaEncoder, S: MediaEncoder> MediaEncoder for SeeingAndHearing<I, S> {
             next.unwrap_or_else(|| Err("the encoder lost an item".to_owned()))
         };
         items.iter().map(of_item).collect()
+    }
+
+    fn position_axes(&self) -> usize {
+        self.images.position_axes()
+    }
+
+    fn frame_positions(&self, item: &MediaInput<'_>) -> Vec<u32> {
+        self.images.frame_positions(item)
     }
 
     fn is_placeholder(&self, token_id: u32) -> bool {
