@@ -8,8 +8,9 @@ const DEFAULT_TOKEN_SHARE: f64 = 1.0 / 8.0;
 const PRIOR_VARIANCE: f64 = 0.002_5;
 /// A guess must be this much better than even, because the numbers are estimates.
 const MARGIN: f64 = 1.1;
-/// Weight of a new measurement of the time to make guesses.
-const GUESS_WEIGHT: f64 = 0.2;
+/// Weights of a new measurement of the time to make guesses, if it is longer and if it is shorter.
+/// Other work makes times longer, and nothing makes them shorter. The first guesses take longest.
+const GUESS_WEIGHTS: (f64, f64) = (0.1, 0.5);
 /// A time counts as at most so many times the expected one. Where a step takes less than a
 /// millisecond, the system's other work makes some a hundred times as long.
 const OUTLIER_TIMES: f64 = 4.0;
@@ -127,7 +128,8 @@ impl StepCost {
             let each = micros / num_guesses as f64;
             self.guess = match self.guess {
                 0.0 => each,
-                guess => guess + GUESS_WEIGHT * (each.min(OUTLIER_TIMES * guess) - guess),
+                guess if each < guess => guess + GUESS_WEIGHTS.1 * (each - guess),
+                guess => guess + GUESS_WEIGHTS.0 * (each.min(OUTLIER_TIMES * guess) - guess),
             };
         }
     }
