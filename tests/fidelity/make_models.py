@@ -1688,7 +1688,7 @@ MODELS |= {
         Mistral4Config, "head_dim", **LATENT_MOE | dict(q_lora_rank=None), n_group=3, topk_group=2,
         norm_topk_prob=False, routed_scaling_factor=1.5, rope_interleave=False,
         attention_bias=True, tie_word_embeddings=True,
-        **rope("yarn", 500.0, factor=2.0, original_max_position_embeddings=8,
+        **rope("yarn", 500.0, factor=8.0, original_max_position_embeddings=8,
                llama_4_scaling_beta=0.3),
     ),
 }

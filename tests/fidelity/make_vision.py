@@ -672,6 +672,10 @@ def models():
         "llava_next_video": lambda: llava_next_video(
             clip(image_size=28, patch_size=7), [[28, 56], [56, 28], [56, 56], [84, 28]],
         ),
+        # Six patches a side, and another family of texts.
+        "llava_next_video-wide": lambda: llava_next_video(
+            clip(image_size=36, patch_size=6), [[36, 72], [72, 36], [72, 72]], text="mistral",
+        ),
         # Images of more than two tiles have their features resized.
         "llava_onevision": lambda: llava_onevision(
             28, [(1, 2), (2, 1), (2, 2), (3, 1), (1, 6), (3, 3)], text_config("qwen2"),
@@ -1757,6 +1761,7 @@ def record_tile_videos(name, fields):
 POOLED_VIDEO_MODELS = {
     # Frames are cut from larger ones.
     "llava_next_video": dict(size=dict(shortest_edge=32)),
+    "llava_next_video-wide": dict(size=dict(shortest_edge=40)),
     "llava_onevision": {}, "llava_onevision-odd": dict(do_sample_frames=True, num_frames=3),
 }
 

@@ -85,6 +85,7 @@ models! {
     granite_vision: "granite_vision",
     granite_vision_one: "granite_vision-one",
     llava_next_video: "llava_next_video",
+    llava_next_video_wide: "llava_next_video-wide",
     llava_onevision: "llava_onevision",
     llava_onevision_odd: "llava_onevision-odd",
     idefics3: "idefics3",

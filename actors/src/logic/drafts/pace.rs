@@ -130,8 +130,8 @@ impl SharedAcceptance {
     }
 
     /// Returns how many guesses, at most `most`, the next step of `num_requests` requests should
-    /// verify for the request with the results `own`. From time to time two guesses are tried though
-    /// they do not seem to be worth their time.
+    /// verify for the request with the results `own`. From time to time two guesses are tried
+    /// though they do not seem to be worth their time.
     pub fn num_wanted(
         &mut self,
         own: &Acceptance,
