@@ -108,6 +108,8 @@ pub enum Bug {
     AcceptDamagedFrame,
     /// A commit is accepted from an engine that no longer has the request.
     CommitOfFormerEngine,
+    /// A request that comes back to an engine gets the tail that it had there before.
+    KeepTailOfNewcomer,
     /// An engine does not learn that requests of another one go on in it.
     MoveSilently,
     /// A block that gets new content stays in the directory that outlives the process.
@@ -144,7 +146,7 @@ pub enum Bug {
 
 impl Bug {
     /// The bugs that the simulator of a whole system must find.
-    pub const ALL: [Self; 65] = [
+    pub const ALL: [Self; 66] = [
         Self::AcceptDamagedRecord,
         Self::ReuseRequestIds,
         Self::ForgetChoiceSeeds,
@@ -152,6 +154,7 @@ impl Bug {
         Self::RemoveBeforeDurable,
         Self::AcceptDamagedFrame,
         Self::CommitOfFormerEngine,
+        Self::KeepTailOfNewcomer,
         Self::MoveSilently,
         Self::KeepEvictedBlock,
         Self::AdoptFromLiving,

@@ -2,7 +2,7 @@
 //! the core needs. They are as of the last frames from the front.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::{
+    fault::{Bug, planted},
     link::{
         frames::{Observation, ToFront},
         outgoing::{NotSent, Outgoing},
@@ -119,15 +120,24 @@ impl Uplink {
     }
 
     /// Records that the front began an epoch, before the scheduler learns of it. An actor that
-    /// starts from now on has missed none of its messages.
-    pub(crate) fn begin_epoch(&self, epoch: Epoch, live: &[RecoveredRequest]) {
+    /// starts from now on has missed none of its messages. The tails of `newcomers` are forgotten.
+    pub(crate) fn begin_epoch(
+        &self,
+        epoch: Epoch,
+        live: &[RecoveredRequest],
+        newcomers: &BTreeSet<RequestId>,
+    ) {
+        let may_have_tail = |request: &&RecoveredRequest| {
+            !newcomers.contains(&request.request.id) || planted(Bug::KeepTailOfNewcomer)
+        };
         let length = |request: &RecoveredRequest| {
             let num_tokens = request.request.num_prompt_tokens() + request.output_token_ids.len();
             (request.request.id, num_tokens)
         };
         let mut told = self.ledger.lock();
         if epoch > told.epoch {
-            *told = Told { epoch, lengths: live.iter().map(length).collect() };
+            *told =
+                Told { epoch, lengths: live.iter().filter(may_have_tail).map(length).collect() };
         }
     }
 
@@ -144,7 +154,8 @@ impl Uplink {
         self.ledger.lock().epoch
     }
 
-    /// Returns the number of tokens of each live request at the beginning of the epoch.
+    /// Returns the number of tokens that each live request had at the beginning of the epoch. Those
+    /// that can have no tail here are left out.
     pub(crate) fn live_lengths(&self) -> BTreeMap<RequestId, usize> {
         self.ledger.lock().lengths.clone()
     }
