@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::{
-    fault::{Bug, planted},
     link::{
         frames::{Observation, ToFront},
         outgoing::{NotSent, Outgoing},
@@ -127,9 +126,7 @@ impl Uplink {
         live: &[RecoveredRequest],
         newcomers: &BTreeSet<RequestId>,
     ) {
-        let may_have_tail = |request: &&RecoveredRequest| {
-            !newcomers.contains(&request.request.id) || planted(Bug::KeepTailOfNewcomer)
-        };
+        let may_have_tail = |request: &&RecoveredRequest| !newcomers.contains(&request.request.id);
         let length = |request: &RecoveredRequest| {
             let num_tokens = request.request.num_prompt_tokens() + request.output_token_ids.len();
             (request.request.id, num_tokens)
@@ -158,5 +155,27 @@ impl Uplink {
     /// that can have no tail here are left out.
     pub(crate) fn live_lengths(&self) -> BTreeMap<RequestId, usize> {
         self.ledger.lock().lengths.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::logic::request::EngineRequest;
+
+    #[test]
+    fn a_newcomer_has_no_tail() {
+        let uplink = Uplink::new(Outgoing::new().0);
+        let live = [1, 2].map(|id| RecoveredRequest {
+            request: Arc::new(EngineRequest::for_test(id, vec![5; 4])),
+            output_token_ids: vec![6],
+            num_prompt_logprobs: 0,
+        });
+        uplink.begin_epoch(Epoch(1), &live, &BTreeSet::from([RequestId(2)]));
+        assert_eq!(uplink.live_lengths(), BTreeMap::from([(RequestId(1), 5)]));
+        uplink.begin_epoch(Epoch(2), &live, &BTreeSet::new());
+        assert_eq!(uplink.live_lengths().len(), 2, "it has gone on here");
     }
 }

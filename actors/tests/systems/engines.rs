@@ -178,12 +178,13 @@ async fn requests_do_not_wait_for_a_spare_process_that_is_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_do_not_wait_long_for_a_spare_process() {
     let (system, launchers) = spawn_engines_with(&[true, false], 256, |_| {}).await;
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
     let running = streams(&system, 12, 200).await;
     launchers[0].hides_ends.store(true, Ordering::Release);
     launchers[0].numbered(1).await.end("SIGKILL");
-    until(&system, |system| is_restarting(system, FIRST)).await;
+    // Those of the other engine have ended by then, so it has the moved ones.
+    until(&system, |system| loads(system)[0] == 0 && loads(system)[1] > 0).await;
     end_as_without_faults(running).await;
-    assert_eq!(starts(&system, FIRST), 1, "they went on in the other engine");
     system.shutdown().await;
 }
 
