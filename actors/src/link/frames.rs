@@ -58,7 +58,7 @@ pub enum ToEngine {
         epoch: Epoch,
         /// Number of live requests in the parts before. If one was lost, the epoch does not begin.
         num_live: usize,
-        /// Those of them that another engine had before. Tails of theirs are too old.
+        /// Those of them that another engine may have had before. Tails of theirs are too old.
         newcomers: BTreeSet<RequestId>,
         /// The limits on scheduling.
         restriction: Restriction,

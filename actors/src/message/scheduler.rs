@@ -34,7 +34,7 @@ pub enum SchedulerMessage {
         epoch: Epoch,
         /// All live requests.
         live: Vec<RecoveredRequest>,
-        /// Those of them that another engine had before. Tails of theirs are too old.
+        /// Those of them that another engine may have had before. Tails of theirs are too old.
         newcomers: BTreeSet<RequestId>,
         /// The limits on scheduling: allowed requests, and tokens a step.
         restriction: Restriction,

@@ -187,7 +187,6 @@ impl EngineProcess {
     /// Records that the core of the running process has started.
     pub(crate) fn core_started(&self) {
         self.is_serving.store(true, Ordering::SeqCst);
-        self.wait.end();
     }
 
     /// Returns whether a step of the running process is late.
@@ -287,7 +286,7 @@ impl EngineProcess {
     /// Ends with a process. Questions to it have no answers.
     pub(crate) fn detach(&self) {
         // Before the engine counts as one without a process: its requests would go on in others.
-        self.wait.begin(self.spare.lock().as_ref());
+        self.wait.begin(self.spare.lock().as_ref().map(Spare::readiness));
         self.is_serving.store(false, Ordering::SeqCst);
         self.is_late.store(false, Ordering::Relaxed);
         let line = self.line.write().take();

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use playhouse_actors::{
@@ -146,8 +146,8 @@ async fn the_requests_of_a_dead_engine_wait_for_its_spare_process() {
     assert!(before.iter().all(|load| *load > 0), "{before:?}");
     launchers[0].numbered(1).await.end("SIGSEGV");
     until(&system, |system| is_restarting(system, FIRST) || starts(system, FIRST) == 2).await;
-    let (prompt, raw) = request(90, 30, 40);
-    running.push((prompt, 40, system.submit(raw).await.unwrap().choices.remove(0)));
+    let (prompt, raw) = request(90, 30, 200);
+    running.push((prompt, 200, system.submit(raw).await.unwrap().choices.remove(0)));
     until(&system, |system| starts(system, FIRST) == 2 && !is_restarting(system, FIRST)).await;
     assert_eq!(loads(&system)[0] + loads(&system)[1], 13, "they run");
     assert!(loads(&system)[0] >= before[0], "{before:?} before, now {:?}", loads(&system));
@@ -163,6 +163,7 @@ async fn the_requests_of_a_dead_engine_wait_for_its_spare_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_do_not_wait_for_a_spare_process_that_is_not_ready() {
     let (system, launchers) = spawn_engines_with(&[true, false], 256, |_| {}).await;
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
     let running = streams(&system, 12, 200).await;
     launchers[0].broken.store(NEVER_AGAIN, Ordering::Release);
     launchers[0].numbered(2).await.end("SIGKILL");
@@ -191,11 +192,16 @@ async fn requests_do_not_wait_long_for_a_spare_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_an_engine_that_is_to_be_empty_wait_for_no_spare_process() {
     let (system, launchers) = spawn_engines_with(&[true, true], 256, |_| {}).await;
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
     let running = streams(&system, 12, 200).await;
     launchers[0].hides_ends.store(true, Ordering::Release);
     launchers[0].numbered(1).await.end("SIGKILL");
+    until(&system, |system| is_restarting(system, FIRST)).await;
+    assert!(loads(&system)[0] > 0, "its requests wait");
+    let drained = Instant::now();
     system.drain_engine(FIRST, true).unwrap();
     until(&system, |system| loads(system)[0] == 0).await;
+    assert!(drained.elapsed() < Duration::from_millis(900), "{:?}", drained.elapsed());
     end_as_without_faults(running).await;
     launchers[0].hides_ends.store(false, Ordering::Release);
     until(&system, |system| system.engines()[0].state == EngineState::Drained).await;

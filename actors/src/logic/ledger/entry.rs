@@ -17,7 +17,8 @@ pub struct Entry {
     request: Arc<EngineRequest>,
     /// The engine that computes it.
     engine: EngineIndex,
-    /// Whether another engine had it before, and this one has committed nothing for it since.
+    /// Whether another engine may have had it before, and this one has committed nothing for it
+    /// since. New requests of several engines count, too: they have no tail that could be used.
     is_newcomer: bool,
     output: Vec<SampledToken>,
     /// The result of a pooling request, which ended with it.
@@ -71,8 +72,8 @@ impl Entry {
         self.engine
     }
 
-    /// Returns whether another engine had the request before, and this one has committed nothing
-    /// for it since. A tail that this engine has of an earlier time is too old then.
+    /// Returns whether another engine may have had the request before, and this one has committed
+    /// nothing for it since. A tail that this engine has of an earlier time is too old then.
     #[must_use]
     pub fn is_newcomer(&self) -> bool {
         self.is_newcomer

@@ -164,8 +164,8 @@ impl GroundState {
         self.live().filter(move |entry| entry.engine() == engine)
     }
 
-    /// Returns the live requests of an engine that another one had before, and for which it has
-    /// committed nothing since.
+    /// Returns the live requests of an engine that another one may have had before, and for which
+    /// it has committed nothing since.
     #[must_use]
     pub fn newcomers(&self, engine: EngineIndex) -> BTreeSet<RequestId> {
         let newcomers = self.live_of(engine).filter(|entry| entry.is_newcomer());
