@@ -160,7 +160,7 @@ settings! {
                 .words(Device::WORDS);
         /// Engines of a server. Above 1, each is a process with the whole model. The engines divide
         /// the requests, the threads and the KV cache's memory. If one dies, its requests go on in
-        /// another at once. Only for playhouse serve, on Unix.
+        /// its spare process or in another engine. Only for playhouse serve, on Unix.
         data_parallel_size: usize = 1, count, within(1, 64),
             Usage::new("N", "Engines of the server, each a process with the whole model");
         /// Threads that compute. Without it, one a processor core.

@@ -1,7 +1,7 @@
 //! The frames of a link: plain data. Every edge between the front's actors and the core's has its
 //! frames, and so has each question of the front about the core.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// The format of all frames. Both ends are the same program, so another version is garbage.
-pub const FRAMES: Frames = Frames { version: 3, max_len: MAX_PAYLOAD_LEN };
+pub const FRAMES: Frames = Frames { version: 4, max_len: MAX_PAYLOAD_LEN };
 
 /// A frame from the front.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -58,6 +58,8 @@ pub enum ToEngine {
         epoch: Epoch,
         /// Number of live requests in the parts before. If one was lost, the epoch does not begin.
         num_live: usize,
+        /// Those of them that another engine may have had before. Tails of theirs are too old.
+        newcomers: BTreeSet<RequestId>,
         /// The limits on scheduling.
         restriction: Restriction,
     },

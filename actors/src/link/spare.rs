@@ -1,6 +1,12 @@
 //! A process that has loaded its model and waits until it is needed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -17,6 +23,7 @@ const REPLACE_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Spare {
     wanted: watch::Sender<bool>,
     task: JoinHandle<Result<Loaded, LoadError>>,
+    is_ready: Arc<AtomicBool>,
 }
 
 impl Spare {
@@ -24,8 +31,20 @@ impl Spare {
     /// tokio runtime.
     pub(crate) fn begin(launcher: Arc<dyn EngineLauncher>, silence_max: Duration) -> Self {
         let (wanted, is_wanted) = watch::channel(false);
-        let task = tokio::spawn(wait(launcher, silence_max, is_wanted));
-        Self { wanted, task }
+        let is_ready = Arc::<AtomicBool>::default();
+        let task = tokio::spawn(wait(launcher, silence_max, is_wanted, Arc::clone(&is_ready)));
+        Self { wanted, task, is_ready }
+    }
+
+    /// Returns the flag that says whether the process lives and has loaded its model. It stays set
+    /// when the process is taken.
+    pub(crate) fn readiness(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_ready)
+    }
+
+    /// Returns whether the process lives and has loaded its model.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire)
     }
 
     /// Returns the process. Waits for its load if that has not ended.
@@ -53,6 +72,7 @@ async fn wait(
     launcher: Arc<dyn EngineLauncher>,
     silence_max: Duration,
     mut wanted: watch::Receiver<bool>,
+    is_ready: Arc<AtomicBool>,
 ) -> Result<Loaded, LoadError> {
     let pause = launcher.spare_pause();
     if !pause.is_zero() {
@@ -62,11 +82,19 @@ async fn wait(
     loop {
         let is_wanted = *wanted.borrow();
         let error = match load(&*launcher, silence_max).await {
-            Ok(mut spare) => match waiting(&mut spare, &mut wanted).await {
-                Ok(()) => return Ok(spare),
-                Err(end) if is_wanted => return Err(end.into()),
-                Err(end) => end.into(),
-            },
+            Ok(mut spare) => {
+                is_ready.store(true, Ordering::Release);
+                match waiting(&mut spare, &mut wanted).await {
+                    Ok(()) => return Ok(spare),
+                    Err(end) => {
+                        is_ready.store(false, Ordering::Release);
+                        if is_wanted {
+                            return Err(end.into());
+                        }
+                        end.into()
+                    }
+                }
+            }
             Err(error) if *wanted.borrow() => return Err(error),
             Err(error) => error,
         };

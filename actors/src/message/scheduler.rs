@@ -1,6 +1,6 @@
 //! Messages to the scheduler: requests, results, and orders from the operator.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use ractor::RpcReplyPort;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,8 @@ pub enum SchedulerMessage {
         epoch: Epoch,
         /// All live requests.
         live: Vec<RecoveredRequest>,
+        /// Those of them that another engine may have had before. Tails of theirs are too old.
+        newcomers: BTreeSet<RequestId>,
         /// The limits on scheduling: allowed requests, and tokens a step.
         restriction: Restriction,
     },
@@ -113,9 +115,10 @@ impl Letter for SchedulerMessage {
         Some(match self {
             Self::Order(stamp, order) => Self::Order(*stamp, order.clone()),
             Self::Given(stamp) => Self::Given(*stamp),
-            Self::Recover { epoch, live, restriction } => Self::Recover {
+            Self::Recover { epoch, live, newcomers, restriction } => Self::Recover {
                 epoch: *epoch,
                 live: live.clone(),
+                newcomers: newcomers.clone(),
                 restriction: restriction.clone(),
             },
             Self::StepDone(output) => Self::StepDone(output.clone()),

@@ -146,7 +146,7 @@ impl Drop for Attached<'_> {
         self.process.detach();
         if self.context.part.front().is_some_and(|engines| engines.are_several()) {
             self.context.observers.engine_ended(self.process.engine());
-            // Its requests go on in other engines, before it is replaced.
+            // Its requests go on in other engines, unless its spare process is ready.
             self.context.directory.ledger.receive(LedgerMessage::CoreEnded);
         }
     }
@@ -158,13 +158,12 @@ async fn serve(context: &Arc<Context>, process: &EngineProcess, mut peer: Peer) 
     process.attach(&line);
     let _attached = Attached { context, process };
     let told = (context.ground.hold.number(), context.ground.hold.in_force());
-    let requests_move = context.part.front().is_some_and(|engines| engines.are_several());
     let attach = Attach {
         now: context.now(),
         last_step: process.last_step(),
         pause: told.1,
         is_watched: process.is_watched(),
-        adoption: process.adoption(&line, requests_move),
+        adoption: process.adoption(&line),
     };
     // A link that is down is noticed below.
     let _ = line.link.send(&ToEngine::Attach(attach));

@@ -74,13 +74,14 @@ impl LedgerActor {
         conversation.core_incarnations = core.incarnations();
         let mut ledger = self.context.ledger().lock();
         let (epoch, live) = ledger.begin_epoch(engine, why.clone());
+        let newcomers = ledger.state().newcomers(engine);
         let restriction = ledger.state().restriction(engine);
         drop(ledger);
         conversation.orders.begin(epoch);
         conversation.reports.begin(epoch);
         tracing::debug!(%engine, epoch = epoch.0, live = live.len(), %why, "a new epoch begins");
         conversation.restriction = Some(restriction.clone());
-        let recover = SchedulerMessage::Recover { epoch, live, restriction };
+        let recover = SchedulerMessage::Recover { epoch, live, newcomers, restriction };
         core.scheduler.cast(recover);
     }
 

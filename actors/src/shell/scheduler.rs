@@ -298,7 +298,7 @@ impl Actor for SchedulerActor {
                     self.lost(position.epoch, "an order to the scheduler", state);
                 }
             }
-            SchedulerMessage::Recover { epoch, live, restriction } => {
+            SchedulerMessage::Recover { epoch, live, restriction, .. } => {
                 self.recover(epoch, live, restriction, state);
             }
             SchedulerMessage::StepDone(output) => self.on_step_done(output, state),

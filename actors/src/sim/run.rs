@@ -200,7 +200,7 @@ async fn serve_all(context: &Arc<RunContext>, plan: &FaultPlan, mut tasks: JoinS
         let context = Arc::clone(context);
         tasks.spawn(async move {
             sleep(strike.at).await;
-            context.world.strike(&context.system, strike.engine, strike.fault);
+            context.world.strike(&context.system, strike);
         });
     }
     let mut others = JoinSet::new();

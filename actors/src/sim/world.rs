@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     checker::Checker,
     device::{Device, DeviceFault, DevicePlan, EngineDevice, Factory, Parts},
-    faults::{FaultPlan, ProcessFault},
+    faults::{FaultPlan, ProcessStrike},
     processes::{Engine, SimLauncher},
     record::Record,
     vocabulary::Vocabulary,
@@ -92,9 +92,10 @@ impl World {
     }
 
     /// Makes a fault of a process.
-    pub fn strike(&self, system: &System, engine: usize, fault: ProcessFault) {
+    pub fn strike(&self, system: &System, strike: ProcessStrike) {
+        let ProcessStrike { engine, fault, is_at_newest, .. } = strike;
         let launcher = self.launchers.get(engine);
-        if launcher.is_some_and(|launcher| launcher.strike(fault)) {
+        if launcher.is_some_and(|launcher| launcher.strike(fault, is_at_newest)) {
             system.chaos().engine_process_of(EngineIndex(engine), Fault::Garbage);
         }
     }

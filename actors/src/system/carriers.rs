@@ -1,6 +1,9 @@
 //! The ways over the link to the actors of the other process.
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+};
 
 use serde::Serialize;
 
@@ -77,13 +80,14 @@ impl ToCore {
         &self,
         epoch: Epoch,
         live: Vec<RecoveredRequest>,
+        newcomers: BTreeSet<RequestId>,
         restriction: Restriction,
     ) -> Result<(), Unreachable> {
         let context = self.context.upgrade().ok_or(Unreachable)?;
         let (id, part) =
             (|live: &RecoveredRequest| live.request.id, |part| ToEngine::Live(epoch, part));
         let num_live = self.send_parts(&context, live, id, part)?;
-        self.send(&ToEngine::Recover { epoch, num_live, restriction })
+        self.send(&ToEngine::Recover { epoch, num_live, newcomers, restriction })
     }
 
     /// Sends a list in parts. Returns the number of its items. Those that no frame can have are
@@ -115,8 +119,8 @@ impl Carrier<SchedulerMessage> for ToCore {
         match message {
             SchedulerMessage::Order(stamp, order) => self.order(stamp, order),
             SchedulerMessage::Given(stamp) => self.send(&ToEngine::Given(stamp)),
-            SchedulerMessage::Recover { epoch, live, restriction } => {
-                self.recover(epoch, live, restriction)
+            SchedulerMessage::Recover { epoch, live, newcomers, restriction } => {
+                self.recover(epoch, live, newcomers, restriction)
             }
             SchedulerMessage::PauseChanged => {
                 let context = self.context.upgrade().ok_or(Unreachable)?;

@@ -1,7 +1,7 @@
 //! The engine process's end of a link: it loads the model by order of the front, runs the core's
 //! actors, and ends with the front.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use ractor::ActorRef;
 use tokio::{
@@ -29,7 +29,10 @@ use crate::{
     logic::{
         ledger::Restriction,
         recovery::message_numbers::Stamp,
-        request::{EngineRequest, ids::Epoch},
+        request::{
+            EngineRequest,
+            ids::{Epoch, RequestId},
+        },
         scheduler::{PauseState, RecoveredRequest},
     },
     message::{
@@ -294,8 +297,8 @@ impl Running {
                 None => tracing::warn!("a part of an order was lost"),
             },
             ToEngine::Live(epoch, part) => self.live.add(epoch, part),
-            ToEngine::Recover { epoch, num_live, restriction } => {
-                self.recover(epoch, num_live, restriction);
+            ToEngine::Recover { epoch, num_live, newcomers, restriction } => {
+                self.recover(epoch, num_live, newcomers, restriction);
             }
             ToEngine::Pause(pause) => self.pause(pause),
             ToEngine::Rest => self.context.observers.progress.rest(),
@@ -307,14 +310,20 @@ impl Running {
         }
     }
 
-    fn recover(&mut self, epoch: Epoch, num_live: usize, restriction: Restriction) {
+    fn recover(
+        &mut self,
+        epoch: Epoch,
+        num_live: usize,
+        newcomers: BTreeSet<RequestId>,
+        restriction: Restriction,
+    ) {
         let Some(live) = self.live.take(&epoch, num_live) else {
             // The scheduler learns from the ledger's next word that it misses an epoch.
             tracing::warn!(epoch = epoch.0, "a part of the live requests was lost");
             return;
         };
-        self.uplink.begin_epoch(epoch, &live);
-        let recover = SchedulerMessage::Recover { epoch, live, restriction };
+        self.uplink.begin_epoch(epoch, &live, &newcomers);
+        let recover = SchedulerMessage::Recover { epoch, live, newcomers, restriction };
         self.context.directory.core.scheduler.receive(recover);
     }
 

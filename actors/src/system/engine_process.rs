@@ -13,7 +13,7 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use super::predecessors::Predecessors;
+use super::{predecessors::Predecessors, wait_for_spare::WaitForSpare};
 use crate::{
     link::{
         EngineLauncher, LoadError, Loaded, Loading, Process,
@@ -48,6 +48,8 @@ pub struct EngineProcessView {
     pub pid: Option<u32>,
     /// Number of processes that had loaded their model, with the running one.
     pub num_starts: u64,
+    /// Whether a spare process lives and has loaded its model.
+    pub is_spare_ready: bool,
     /// How the last processes ended, the latest last, in words that follow "the engine process".
     pub ends: Vec<String>,
 }
@@ -65,6 +67,7 @@ pub(crate) struct EngineProcess {
     /// The process that was started before the system.
     first: Mutex<Option<Loaded>>,
     spare: Mutex<Option<Spare>>,
+    wait: WaitForSpare,
     predecessors: Predecessors,
     line: RwLock<Option<Arc<Line>>>,
     state: Mutex<State>,
@@ -159,6 +162,7 @@ impl EngineProcess {
             launcher,
             first: Mutex::new(Some(first)),
             spare: Mutex::new(None),
+            wait: WaitForSpare::default(),
             predecessors: Predecessors::default(),
             line: RwLock::new(None),
             state: Mutex::default(),
@@ -196,8 +200,15 @@ impl EngineProcess {
     }
 
     /// Returns whether the requests of the engine go on in others, by order of an operator.
-    pub(crate) fn is_left(&self) -> bool {
+    fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the requests of the engine go on in others, if those can take them: by order
+    /// of an operator, or because it has no process that serves. They wait for a spare process that
+    /// is ready.
+    pub(crate) fn lets_requests_go(&self) -> bool {
+        self.is_left() || !self.is_serving() && !self.wait.is_on()
     }
 
     /// Lets the engine have no new requests. This outlives its processes. `moves` says whether its
@@ -248,10 +259,9 @@ impl EngineProcess {
     }
 
     /// Returns the part of the KV cache of earlier processes that the next one adopts, which is
-    /// about to be attached. `requests_move` says whether the requests of a process that ends go
-    /// on in another engine.
-    pub(crate) fn adoption(&self, line: &Line, requests_move: bool) -> Adoption {
-        self.predecessors.succeed(&line.process, requests_move)
+    /// about to be attached.
+    pub(crate) fn adoption(&self, line: &Line) -> Adoption {
+        self.predecessors.succeed(&line.process)
     }
 
     /// Begins with a process that has loaded its model.
@@ -275,6 +285,8 @@ impl EngineProcess {
 
     /// Ends with a process. Questions to it have no answers.
     pub(crate) fn detach(&self) {
+        // Before the engine counts as one without a process: its requests would go on in others.
+        self.wait.begin(self.spare.lock().as_ref().map(Spare::readiness));
         self.is_serving.store(false, Ordering::SeqCst);
         self.is_late.store(false, Ordering::Relaxed);
         let line = self.line.write().take();
@@ -423,8 +435,9 @@ impl EngineProcess {
     /// Returns the process as an operator sees it.
     pub(crate) fn view(&self) -> EngineProcessView {
         let pid = self.line().map(|line| line.process.id());
+        let is_spare_ready = self.spare.lock().as_ref().is_some_and(Spare::is_ready);
         let state = self.state.lock();
         let ends = state.ends.iter().cloned().collect();
-        EngineProcessView { pid, num_starts: state.num_starts, ends }
+        EngineProcessView { pid, num_starts: state.num_starts, is_spare_ready, ends }
     }
 }

@@ -41,6 +41,7 @@ mod tree;
 mod uplink;
 pub mod vault;
 mod view;
+mod wait_for_spare;
 pub mod watched_steps;
 
 pub use config::{DeviceMode, Supervision, SystemConfig};

@@ -49,13 +49,12 @@ impl Predecessors {
     }
 
     /// Adds the process that is about to serve. Returns the part of their KV cache that it adopts.
-    /// `requests_move` says whether the requests of a process that ends go on in another engine.
-    pub(super) fn succeed(&self, process: &Arc<dyn Process>, requests_move: bool) -> Adoption {
+    pub(super) fn succeed(&self, process: &Arc<dyn Process>) -> Adoption {
         let past = &mut *self.0.lock();
         let are_dead = past.living.is_empty() || planted(Bug::AdoptFromLiving);
         let adoption = match are_dead {
             false => Adoption::Nothing,
-            true if requests_move || past.was_apart => Adoption::Sealed,
+            true if past.was_apart => Adoption::Sealed,
             true => Adoption::All,
         };
         past.was_apart = !are_dead;

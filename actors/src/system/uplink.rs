@@ -2,7 +2,7 @@
 //! the core needs. They are as of the last frames from the front.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -119,15 +119,22 @@ impl Uplink {
     }
 
     /// Records that the front began an epoch, before the scheduler learns of it. An actor that
-    /// starts from now on has missed none of its messages.
-    pub(crate) fn begin_epoch(&self, epoch: Epoch, live: &[RecoveredRequest]) {
+    /// starts from now on has missed none of its messages. The tails of `newcomers` are forgotten.
+    pub(crate) fn begin_epoch(
+        &self,
+        epoch: Epoch,
+        live: &[RecoveredRequest],
+        newcomers: &BTreeSet<RequestId>,
+    ) {
+        let may_have_tail = |request: &&RecoveredRequest| !newcomers.contains(&request.request.id);
         let length = |request: &RecoveredRequest| {
             let num_tokens = request.request.num_prompt_tokens() + request.output_token_ids.len();
             (request.request.id, num_tokens)
         };
         let mut told = self.ledger.lock();
         if epoch > told.epoch {
-            *told = Told { epoch, lengths: live.iter().map(length).collect() };
+            *told =
+                Told { epoch, lengths: live.iter().filter(may_have_tail).map(length).collect() };
         }
     }
 
@@ -144,8 +151,31 @@ impl Uplink {
         self.ledger.lock().epoch
     }
 
-    /// Returns the number of tokens of each live request at the beginning of the epoch.
+    /// Returns the number of tokens that each live request had at the beginning of the epoch. Those
+    /// that can have no tail here are left out.
     pub(crate) fn live_lengths(&self) -> BTreeMap<RequestId, usize> {
         self.ledger.lock().lengths.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::logic::request::EngineRequest;
+
+    #[test]
+    fn a_newcomer_has_no_tail() {
+        let uplink = Uplink::new(Outgoing::new().0);
+        let live = [1, 2].map(|id| RecoveredRequest {
+            request: Arc::new(EngineRequest::for_test(id, vec![5; 4])),
+            output_token_ids: vec![6],
+            num_prompt_logprobs: 0,
+        });
+        uplink.begin_epoch(Epoch(1), &live, &BTreeSet::from([RequestId(2)]));
+        assert_eq!(uplink.live_lengths(), BTreeMap::from([(RequestId(1), 5)]));
+        uplink.begin_epoch(Epoch(2), &live, &BTreeSet::new());
+        assert_eq!(uplink.live_lengths().len(), 2, "it has gone on here");
     }
 }

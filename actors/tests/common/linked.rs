@@ -13,7 +13,7 @@ use std::{
 
 use playhouse_actors::{
     link::{EngineLauncher, Exit, Launched, Loading, Process, ProcessState},
-    system::{Core, EngineEnd, EngineStart, EngineState, System, SystemConfig},
+    system::{Core, EngineEnd, EngineStart, EngineState, EngineView, System, SystemConfig},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex, split},
@@ -119,6 +119,11 @@ impl FakeLauncher {
     /// Returns the faults of its processes.
     pub(crate) fn faults(&self) -> &Faults {
         &self.faults
+    }
+
+    /// Returns the same, to keep.
+    pub(crate) fn shared_faults(&self) -> Arc<Faults> {
+        Arc::clone(&self.faults)
     }
 
     /// Returns the last process that was started.
@@ -316,7 +321,17 @@ pub(crate) async fn spawn_engines(
     num_blocks: u32,
     change: impl Fn(&mut SystemConfig),
 ) -> (System, Vec<Arc<FakeLauncher>>) {
-    let all: Vec<_> = (0..count).map(|_| launcher(num_blocks, false, &change)).collect();
+    spawn_engines_with(&vec![false; count], num_blocks, change).await
+}
+
+/// Starts the same. Those engines keep a spare process that `keep_spare` says, and it is ready.
+pub(crate) async fn spawn_engines_with(
+    keep_spare: &[bool],
+    num_blocks: u32,
+    change: impl Fn(&mut SystemConfig),
+) -> (System, Vec<Arc<FakeLauncher>>) {
+    let launcher = |keeps_spare: &bool| launcher(num_blocks, *keeps_spare, &change);
+    let all: Vec<_> = keep_spare.iter().map(launcher).collect();
     let (config, first) = all[0].clone();
     let mut starts = Vec::new();
     for (_, launcher) in &all {
@@ -328,7 +343,14 @@ pub(crate) async fn spawn_engines(
     let first = starts.remove(0);
     let system = System::spawn_front(config, info, codec, first, others, 0).await.unwrap();
     system.ready().await.unwrap();
-    while system.engines().iter().any(|engine| engine.state == EngineState::Restarting) {
+    let is_up = || {
+        let is_up = |(engine, (_, launcher)): (&EngineView, &(_, Arc<FakeLauncher>))| {
+            engine.state != EngineState::Restarting
+                && engine.process.is_spare_ready == launcher.keeps_spare
+        };
+        system.engines().iter().zip(&all).all(is_up)
+    };
+    while !is_up() {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
     (system, all.into_iter().map(|(_, launcher)| launcher).collect())

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use playhouse_actors::{
@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::common::{
     collect, constrained, expected_text,
-    linked::{FakeLauncher, spawn_engines, spawn_linked},
+    linked::{FakeLauncher, spawn_engines, spawn_engines_with, spawn_linked},
     request,
 };
 
@@ -73,6 +73,10 @@ async fn until(system: &System, is_so: impl Fn(&System) -> bool) {
         }
     };
     timeout(PATIENCE, wait).await.unwrap();
+}
+
+fn starts(system: &System, engine: EngineIndex) -> u64 {
+    system.engines()[engine.0].process.num_starts
 }
 
 fn is_restarting(system: &System, engine: EngineIndex) -> bool {
@@ -130,6 +134,78 @@ async fn streams_of_a_dead_engine_go_on_in_the_living_one() {
         assert_eq!((living.state, living.process.num_starts), (EngineState::Serving, 1));
         system.shutdown().await;
     }
+}
+
+/// Its successor has its KV cache. The other engine would compute all tokens again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_requests_of_a_dead_engine_wait_for_its_spare_process() {
+    let (system, launchers) = spawn_engines_with(&[true, false], 256, |_| {}).await;
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
+    let mut running = streams(&system, 12, 200).await;
+    let before = loads(&system);
+    assert!(before.iter().all(|load| *load > 0), "{before:?}");
+    launchers[0].numbered(1).await.end("SIGSEGV");
+    until(&system, |system| is_restarting(system, FIRST) || starts(system, FIRST) == 2).await;
+    let (prompt, raw) = request(90, 30, 200);
+    running.push((prompt, 200, system.submit(raw).await.unwrap().choices.remove(0)));
+    until(&system, |system| starts(system, FIRST) == 2 && !is_restarting(system, FIRST)).await;
+    assert_eq!(loads(&system)[0] + loads(&system)[1], 13, "they run");
+    assert!(loads(&system)[0] >= before[0], "{before:?} before, now {:?}", loads(&system));
+    // The other engine has no spare process, so its requests go on in the first.
+    launchers[1].broken.store(NEVER_AGAIN, Ordering::Release);
+    launchers[1].process().end("SIGKILL");
+    until(&system, |system| loads(system)[1] == 0).await;
+    end_as_without_faults(running).await;
+    assert_eq!(starts(&system, FIRST), 2);
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_do_not_wait_for_a_spare_process_that_is_not_ready() {
+    let (system, launchers) = spawn_engines_with(&[true, false], 256, |_| {}).await;
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
+    let running = streams(&system, 12, 200).await;
+    launchers[0].broken.store(NEVER_AGAIN, Ordering::Release);
+    launchers[0].numbered(2).await.end("SIGKILL");
+    until(&system, |system| !system.engines()[0].process.is_spare_ready).await;
+    launchers[0].numbered(1).await.end("SIGKILL");
+    until(&system, |system| loads(system)[0] == 0).await;
+    end_as_without_faults(running).await;
+    assert_eq!(starts(&system, FIRST), 1);
+    system.shutdown().await;
+}
+
+/// It is not attached before the end of the process before is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_do_not_wait_long_for_a_spare_process() {
+    let (system, launchers) = spawn_engines_with(&[true, false], 256, |_| {}).await;
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
+    let running = streams(&system, 12, 200).await;
+    launchers[0].hides_ends.store(true, Ordering::Release);
+    launchers[0].numbered(1).await.end("SIGKILL");
+    // Those of the other engine have ended by then, so it has the moved ones.
+    until(&system, |system| loads(system)[0] == 0 && loads(system)[1] > 0).await;
+    end_as_without_faults(running).await;
+    system.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_an_engine_that_is_to_be_empty_wait_for_no_spare_process() {
+    let (system, launchers) = spawn_engines_with(&[true, true], 256, |_| {}).await;
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
+    let running = streams(&system, 12, 200).await;
+    launchers[0].hides_ends.store(true, Ordering::Release);
+    launchers[0].numbered(1).await.end("SIGKILL");
+    until(&system, |system| is_restarting(system, FIRST)).await;
+    assert!(loads(&system)[0] > 0, "its requests wait");
+    let drained = Instant::now();
+    system.drain_engine(FIRST, true).unwrap();
+    until(&system, |system| loads(system)[0] == 0).await;
+    assert!(drained.elapsed() < Duration::from_millis(900), "{:?}", drained.elapsed());
+    end_as_without_faults(running).await;
+    launchers[0].hides_ends.store(false, Ordering::Release);
+    until(&system, |system| system.engines()[0].state == EngineState::Drained).await;
+    system.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -328,15 +404,14 @@ async fn a_reset_reaches_the_cache_that_a_later_process_adopts() {
     system.drain_engine(SECOND, false).unwrap();
     let (_, raw) = request(1, 40, 10);
     assert_eq!(cached(&system, &raw).await, 0);
-    let starts = |system: &System| system.engines()[0].process.num_starts;
     launchers[0].hides_ends.store(true, Ordering::Release);
     launchers[0].process().end("SIGKILL");
-    until(&system, |system| starts(system) == 2).await;
+    until(&system, |system| starts(system, FIRST) == 2).await;
     launchers[0].hides_ends.store(false, Ordering::Release);
     assert_eq!(cached(&system, &raw).await, 0, "it has a cache of its own");
     assert!(system.reset_prefix_cache(false).await.unwrap());
     launchers[0].process().end("SIGKILL");
-    until(&system, |system| starts(system) == 3).await;
+    until(&system, |system| starts(system, FIRST) == 3).await;
     // The process may still be about to do it.
     sleep(Duration::from_millis(100)).await;
     assert_eq!(cached(&system, &raw).await, 0);

@@ -6,11 +6,14 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use playhouse_actors::system::{ChoiceStream, System};
+use playhouse_actors::{
+    logic::request::ids::EngineIndex,
+    system::{ChoiceStream, System},
+};
 
 use crate::common::{
     Faults, collect, expected_text,
-    linked::{FakeLauncher, spawn_linked, spawn_with_spare},
+    linked::{FakeLauncher, spawn_engines_with, spawn_linked, spawn_with_spare},
     request,
 };
 
@@ -102,6 +105,47 @@ async fn a_spare_process_adopts_the_kv_cache_too() {
     running.launcher.numbered(2).await;
     let (resumed, tokens) = running.after("SIGKILL").await;
     assert_eq!(tokens, resumed);
+    running.finish().await;
+}
+
+/// Returns a first engine that has all requests, beside another one.
+async fn in_the_first_engine(keeps_spare: bool) -> (Running, Arc<FakeLauncher>) {
+    let (system, launchers) = spawn_engines_with(&[keeps_spare, false], BLOCKS, |_| {}).await;
+    system.drain_engine(EngineIndex(1), false).unwrap();
+    let [first, second] = <[_; 2]>::try_from(launchers).unwrap();
+    let faults = first.shared_faults();
+    let running = Running::begin((system, first, faults)).await;
+    running.system.undrain_engine(EngineIndex(1)).unwrap();
+    (running, second)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_spare_process_of_one_of_several_engines_adopts_the_kv_cache_too() {
+    let (mut running, second) = in_the_first_engine(true).await;
+    let (resumed, tokens) = running.after("SIGKILL").await;
+    assert_eq!(tokens, resumed);
+    assert_eq!(second.faults().resumed.load(Ordering::Acquire), 0, "no request has moved");
+    running.finish().await;
+}
+
+/// The tails that its own last process had are older than the requests.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_back_to_an_engine_does_not_find_its_tail() {
+    let (mut running, second) = in_the_first_engine(false).await;
+    second.faults().step_ms.store(STEP_MS, Ordering::Relaxed);
+    running.launcher.process().end("SIGKILL");
+    running.go_on().await;
+    assert_eq!(second.faults().resumed.load(Ordering::Acquire), u64::from(REQUESTS));
+    while running.system.engine_process().unwrap().num_starts < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    second.broken.store(1 << 40, Ordering::Release);
+    second.process().end("SIGKILL");
+    running.go_on().await;
+    let read = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+    let (resumed, tokens) = (read(&running.faults.resumed), read(&running.faults.resumed_tokens));
+    assert_eq!(resumed, u64::from(REQUESTS));
+    assert!(tokens > resumed, "{tokens} tokens of {resumed} requests");
     running.finish().await;
 }
 

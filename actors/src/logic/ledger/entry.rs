@@ -17,6 +17,9 @@ pub struct Entry {
     request: Arc<EngineRequest>,
     /// The engine that computes it.
     engine: EngineIndex,
+    /// Whether another engine may have had it before, and this one has committed nothing for it
+    /// since. New requests of several engines count, too: they have no tail that could be used.
+    is_newcomer: bool,
     output: Vec<SampledToken>,
     /// The result of a pooling request, which ended with it.
     pooled: Option<Pooled>,
@@ -44,6 +47,7 @@ impl Entry {
         Self {
             request: Arc::clone(request),
             engine: EngineIndex::default(),
+            is_newcomer: false,
             output: Vec::new(),
             pooled: None,
             prompt_logprobs: Vec::new(),
@@ -68,8 +72,16 @@ impl Entry {
         self.engine
     }
 
+    /// Returns whether another engine may have had the request before, and this one has committed
+    /// nothing for it since. A tail that this engine has of an earlier time is too old then.
+    #[must_use]
+    pub fn is_newcomer(&self) -> bool {
+        self.is_newcomer
+    }
+
     pub(super) fn assign(&mut self, engine: EngineIndex) {
         self.engine = engine;
+        self.is_newcomer = true;
     }
 
     /// Returns the committed tokens.
@@ -132,6 +144,7 @@ impl Entry {
     }
 
     pub(super) fn commit(&mut self, commit: &Commit, at: Micros) {
+        self.is_newcomer = false;
         self.timing = CommitTiming::default();
         if let Some(rows) = &commit.prompt_logprobs {
             self.extend_prompt_logprobs(rows);

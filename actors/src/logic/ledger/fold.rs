@@ -1,7 +1,7 @@
 //! The fold of the ledger's events. [`GroundState::apply`] is the only way to change the state, so
 //! a state is always what a replay of its events gives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Entry, LedgerConfig, LedgerEvent, Restriction};
 use crate::{
@@ -162,6 +162,14 @@ impl GroundState {
     /// Returns the live requests of an engine, in order of acceptance.
     pub fn live_of(&self, engine: EngineIndex) -> impl Iterator<Item = &Entry> + '_ {
         self.live().filter(move |entry| entry.engine() == engine)
+    }
+
+    /// Returns the live requests of an engine that another one may have had before, and for which
+    /// it has committed nothing since.
+    #[must_use]
+    pub fn newcomers(&self, engine: EngineIndex) -> BTreeSet<RequestId> {
+        let newcomers = self.live_of(engine).filter(|entry| entry.is_newcomer());
+        newcomers.map(|entry| entry.request().id).collect()
     }
 
     /// Returns the number of open requests: accepted ones whose end was not delivered yet.

@@ -98,6 +98,26 @@ fn a_request_of_another_engine_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_request_is_a_newcomer_until_its_engine_commits_for_it() {
+    let (mut ledger, first) = ledger_with(&[1]);
+    let newcomers = |ledger: &Ledger, engine| {
+        let all = ledger.state().newcomers(EngineIndex(engine));
+        all.into_iter().map(|request| request.0).collect::<Vec<_>>()
+    };
+    ledger.commit(first, commit(1, 0, &[7]), 0);
+    assert_eq!(newcomers(&ledger, 0), [0; 0]);
+    ledger.assign(vec![RequestId(1)], EngineIndex(1));
+    assert_eq!(newcomers(&ledger, 0), [0; 0], "it is elsewhere");
+    let (second, _) = ledger.begin_epoch(EngineIndex(1), "the test begins");
+    assert_eq!(newcomers(&ledger, 1), [1], "the epoch may get lost");
+    ledger.commit(second, commit(1, 1, &[8]), 0);
+    assert_eq!(newcomers(&ledger, 1), [0; 0]);
+    ledger.assign(vec![RequestId(1)], EngineIndex(0));
+    ledger.begin_epoch(EngineIndex(0), "the test begins");
+    assert_eq!(newcomers(&ledger, 0), [1], "its tail there is from before");
+}
+
+#[test]
 fn a_failed_step_restricts_the_engine_that_has_its_requests() {
     let (mut ledger, first) = ledger_with(&[1, 2, 3, 4]);
     let other = EngineIndex(1);

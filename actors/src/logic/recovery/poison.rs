@@ -1,6 +1,7 @@
 //! Finds the request that makes the model fail. A step that panics names a batch, not one request.
-//! Most faults do not repeat, so the same requests first run together once more. If they fail
-//! again, they run in ever smaller groups until one of them fails alone, three times.
+//! Most faults do not repeat, so the same requests first run together once more. When one of them
+//! has gone on, other requests run beside the rest. If they fail again, they run apart, in ever
+//! smaller groups, until one of them fails alone, three times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,10 +18,27 @@ pub const SOLO_STRIKES_UNPROVEN: u32 = 9;
 pub struct Ward {
     suspects: BTreeMap<RequestId, Suspect>,
     /// Each suspect is in exactly one group, and no group is empty. The first group runs.
-    groups: VecDeque<BTreeSet<RequestId>>,
+    groups: VecDeque<Group>,
     /// Number of all steps that succeeded.
     num_successes: u64,
     consecutive_failures: u32,
+}
+
+/// Suspects that run together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Group {
+    members: BTreeSet<RequestId>,
+    trial: Trial,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    /// They failed once, and none of them has gone on since.
+    Again,
+    /// They failed once, and some of them have gone on since. Other requests run beside the rest.
+    GoesOn,
+    /// They or some of them failed at least twice.
+    Apart,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +61,7 @@ impl Ward {
     /// that started from committed tokens alone (`is_committed`) gives a strike.
     ///
     /// Returns the convicted request, at most one, and forgets it. The others are suspects until
-    /// they are [cleared](Self::clear).
+    /// they are [cleared](Self::clear). If some of them were suspects before, only those are.
     pub fn step_failed(
         &mut self,
         batch: &[RequestId],
@@ -53,23 +71,26 @@ impl Ward {
         let convicted = self.convicts(batch, num_live, is_committed);
         self.consecutive_failures = self.consecutive_failures.saturating_add(1);
         let batch: BTreeSet<RequestId> = batch.iter().copied().collect();
-        let is_first = !batch.iter().any(|request| self.suspects.contains_key(request));
-        self.leave_groups(&batch);
+        let is_suspect = |request: &RequestId| self.suspects.contains_key(request);
+        let known: BTreeSet<RequestId> = batch.iter().copied().filter(is_suspect).collect();
+        let (is_first, is_alone) = (known.is_empty(), batch.len() == 1);
+        let members = if is_first { batch } else { known };
+        self.leave_groups(&members);
         let num_successes_before = self.num_successes;
-        for &request in &batch {
+        for &request in &members {
             let suspect = Suspect { num_successes_before, solo_strikes: 0 };
             let suspect = self.suspects.entry(request).or_insert(suspect);
-            suspect.solo_strikes += u32::from(batch.len() == 1 && is_committed);
+            suspect.solo_strikes += u32::from(is_alone && is_committed);
         }
-        match (batch.len(), convicted) {
+        match (members.len(), convicted) {
             (0, _) => {}
             (1, Some(request)) => {
                 self.suspects.remove(&request);
             }
             // The others run first, because their success is the evidence.
-            (1, None) => self.groups.push_back(batch),
-            _ if is_first => self.groups.push_front(batch),
-            _ => self.split(&batch),
+            (1, None) => self.groups.push_back(Group { members, trial: Trial::Apart }),
+            _ if is_first => self.groups.push_front(Group { members, trial: Trial::Again }),
+            _ => self.split(&members),
         }
         convicted.into_iter().collect()
     }
@@ -102,14 +123,23 @@ impl Ward {
     /// Forgets the strikes of a request, because its commit was accepted or it ended.
     pub fn clear(&mut self, request: RequestId) {
         if self.suspects.remove(&request).is_some() {
+            let has_it = |group: &&mut Group| group.members.contains(&request);
+            for group in self.groups.iter_mut().filter(has_it) {
+                if group.trial == Trial::Again {
+                    group.trial = Trial::GoesOn;
+                }
+            }
             self.leave_groups(&BTreeSet::from([request]));
         }
     }
 
-    /// Returns the only requests that may be scheduled now, at least one. `None`: all may.
+    /// Returns the only requests that may be scheduled now, at least one. `None`: all may. Suspects
+    /// without an output follow those with one, whose streams must not wait for their prompts.
     #[must_use]
     pub fn cohort(&self) -> Option<&BTreeSet<RequestId>> {
-        self.groups.front()
+        let first = self.groups.front()?;
+        let runs_beside_others = self.groups.len() == 1 && first.trial == Trial::GoesOn;
+        (!runs_beside_others).then_some(&first.members)
     }
 
     /// Returns whether a request is a suspect.
@@ -135,16 +165,17 @@ impl Ward {
     /// next.
     fn split(&mut self, batch: &BTreeSet<RequestId>) {
         let mut first = batch.iter().copied();
-        let half = first.by_ref().take(batch.len().div_ceil(2)).collect();
-        self.groups.push_front(first.collect());
-        self.groups.push_front(half);
+        let half: BTreeSet<_> = first.by_ref().take(batch.len().div_ceil(2)).collect();
+        for members in [first.collect(), half] {
+            self.groups.push_front(Group { members, trial: Trial::Apart });
+        }
     }
 
     fn leave_groups(&mut self, requests: &BTreeSet<RequestId>) {
         for group in &mut self.groups {
-            group.retain(|request| !requests.contains(request));
+            group.members.retain(|request| !requests.contains(request));
         }
-        self.groups.retain(|group| !group.is_empty());
+        self.groups.retain(|group| !group.members.is_empty());
     }
 }
 
@@ -187,6 +218,52 @@ mod tests {
         ward.clear(RequestId(4));
         ward.clear(RequestId(5));
         assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
+    }
+
+    #[test]
+    fn when_a_suspect_has_gone_on_others_run_beside_the_rest() {
+        let mut ward = Ward::new();
+        ward.step_failed(&ids([1, 2, 3]), 9, true);
+        assert_eq!(cohort(&ward), [1, 2, 3]);
+        ward.step_succeeded();
+        ward.clear(RequestId(1));
+        assert_eq!((ward.cohort(), ward.num_suspects()), (None, 2));
+        // Only the suspects of this batch are suspected, and now they run apart.
+        assert_eq!(ward.step_failed(&ids([1, 2, 3, 4]), 9, true), []);
+        assert_eq!((cohort(&ward), ward.num_suspects()), (vec![2], 2));
+        ward.step_succeeded();
+        ward.clear(RequestId(2));
+        assert_eq!(cohort(&ward), [3]);
+        assert_eq!(fail_alone(&mut ward, 3), []);
+        assert_eq!(fail_alone(&mut ward, 3), []);
+        assert_eq!(fail_alone(&mut ward, 3), ids([3]));
+        assert_eq!((ward.cohort(), ward.num_suspects()), (None, 0));
+    }
+
+    #[test]
+    fn a_failure_beside_others_is_no_strike() {
+        let mut ward = Ward::new();
+        ward.step_failed(&ids([1, 2]), 9, true);
+        ward.step_succeeded();
+        ward.clear(RequestId(1));
+        for _ in 0..SOLO_STRIKES_UNPROVEN {
+            assert_eq!(ward.step_failed(&ids([1, 2]), 9, true), []);
+            assert_eq!(cohort(&ward), [2], "it is tried alone");
+        }
+        assert_eq!(fail_alone(&mut ward, 2), []);
+    }
+
+    #[test]
+    fn a_batch_without_suspects_that_fails_comes_first() {
+        let mut ward = Ward::new();
+        ward.step_failed(&ids([1, 2]), 9, true);
+        ward.clear(RequestId(1));
+        ward.step_failed(&ids([3, 4]), 9, true);
+        assert_eq!(cohort(&ward), [3, 4]);
+        ward.clear(RequestId(3));
+        assert_eq!(cohort(&ward), [4], "another group waits");
+        ward.clear(RequestId(4));
+        assert_eq!((ward.cohort(), ward.num_suspects()), (None, 1));
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Scheduler {
     /// Returns whether a prompt waits for a later step, because a crash has interrupted the outputs
     /// of others. Their clients have waited for the step that was lost, and whole prompts make a
     /// step several times as long. The first step resumes these requests alone, the next one also
-    /// begins one prompt, and each later step twice as many. Suspects follow this rule, too: those
+    /// begins two prompts, and each later step twice as many. Suspects follow this rule, too: those
     /// without an output begin when the others have been cleared by their tokens.
     fn waits_for_resumed(&self, planning: &Planning, slot: Slot) -> bool {
         let has_begun = |slot: Slot| !self.requests[slot].output_token_ids.is_empty();
@@ -128,11 +128,15 @@ impl Scheduler {
         num_new >= most && planning.rows.iter().any(|row| has_begun(row.slot))
     }
 
-    /// Returns the number of prompts that this step may begin after a crash: 0, 1, 2, 4 and so on.
+    /// Returns the number of prompts that this step may begin after a crash: 0, 2, 4, 8 and so on.
+    /// The lost step had one or two of them in most cases.
     fn most_new_prompts(&self) -> usize {
         let first = self.queues.first_admission.unwrap_or(self.step);
         let shift = u32::try_from(self.step.0.saturating_sub(first.0)).unwrap_or(u32::MAX);
-        1_usize.checked_shl(shift).unwrap_or(usize::MAX) / 2
+        match shift {
+            0 => 0,
+            shift => 1_usize.checked_shl(shift).unwrap_or(usize::MAX),
+        }
     }
 
     /// Returns the end of a request that would wait for ever, or `None`. It would do so if it

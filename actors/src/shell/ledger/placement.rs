@@ -52,10 +52,9 @@ pub(super) fn place<O: LedgerObserver>(
     placed
 }
 
-/// Returns the engines whose requests have to go on in others: those without a process that
-/// serves, and those that an operator wants empty.
+/// Returns the engines whose requests have to go on in others.
 fn engines_to_leave(engines: &Engines) -> Vec<EngineIndex> {
-    let leave = engines.all().filter(|process| !process.is_serving() || process.is_left());
+    let leave = engines.all().filter(|process| process.lets_requests_go());
     leave.map(|process| process.engine()).collect()
 }
 

@@ -56,6 +56,8 @@ pub struct ProcessStrike {
     pub engine: usize,
     /// The fault.
     pub fault: ProcessFault,
+    /// Whether it is one of the engine's newest process, which may be a spare process.
+    pub is_at_newest: bool,
 }
 
 /// A fault of a process that loads its model.
@@ -92,6 +94,7 @@ impl ProcessFaults {
     pub(super) fn of(rng: &mut Rng, engines: &EnginesPlan, by_step_max: usize) -> Self {
         let mut faults = Self::default();
         match rng.below(100) {
+            _ if engines.count > 1 && rng.percent(15) => faults.add_turns(rng, engines),
             0..18 => {}
             18..38 => faults.add_strikes(rng, engines, 1),
             38..52 => {
@@ -116,12 +119,13 @@ impl ProcessFaults {
                 for _ in 0..rng.within(4, 8) {
                     let at = Duration::from_millis(rng.below(300));
                     let engine = engine(rng, engines);
-                    faults.strikes.push(ProcessStrike { at, engine, fault: ProcessFault::Kill });
+                    faults.strikes.push(strike(at, engine, ProcessFault::Kill));
                 }
             }
         }
         faults.limit(by_step_max);
         faults.strikes.sort_by_key(|strike| strike.at);
+        faults.strikes.iter_mut().for_each(|strike| strike.is_at_newest = rng.percent(25));
         faults
     }
 
@@ -129,7 +133,7 @@ impl ProcessFaults {
         for _ in 0..count {
             let at = Duration::from_millis(rng.below(150));
             let engine = engine(rng, engines);
-            self.strikes.push(ProcessStrike { at, engine, fault: fault(rng) });
+            self.strikes.push(strike(at, engine, fault(rng)));
         }
     }
 
@@ -143,8 +147,21 @@ impl ProcessFaults {
         let second = (first + 1) % engines.count;
         let is_at_once = engines.count > 1 && rng.percent(40);
         let later = if is_at_once { at } else { at + pause };
-        self.strikes.push(ProcessStrike { at, engine: first, fault: fault(rng) });
-        self.strikes.push(ProcessStrike { at: later, engine: second, fault: fault(rng) });
+        self.strikes.push(strike(at, first, fault(rng)));
+        self.strikes.push(strike(later, second, fault(rng)));
+    }
+
+    /// Kills two engines in turns, each soon after the other one, or after that one's next process
+    /// has begun. So their requests come and go.
+    fn add_turns(&mut self, rng: &mut Rng, engines: &EnginesPlan) {
+        let (first, mut at) = (engine(rng, engines), Duration::from_millis(rng.below(40)));
+        for turn in 0..rng.within(4, 8) {
+            let engine = (first + turn % 2) % engines.count;
+            self.strikes.push(strike(at, engine, ProcessFault::Kill));
+            let waits_for_load = rng.percent(40);
+            at += if waits_for_load { engines.load_time } else { Duration::ZERO };
+            at += Duration::from_millis(rng.within(1, 25) as u64);
+        }
     }
 
     fn add_loads(&mut self, rng: &mut Rng, engines: &EnginesPlan) {
@@ -184,6 +201,10 @@ impl ProcessFaults {
 
 fn engine(rng: &mut Rng, engines: &EnginesPlan) -> usize {
     rng.below(engines.count as u64) as usize
+}
+
+fn strike(at: Duration, engine: usize, fault: ProcessFault) -> ProcessStrike {
+    ProcessStrike { at, engine, fault, is_at_newest: false }
 }
 
 fn fault(rng: &mut Rng) -> ProcessFault {

@@ -90,11 +90,15 @@ impl SimLauncher {
         self.is_calm.store(true, Ordering::Relaxed);
     }
 
-    /// Makes a fault of the newest process. Returns whether it is one that the process itself has
-    /// to make.
-    pub fn strike(&self, fault: ProcessFault) -> bool {
-        let newest = self.processes.lock().last().cloned();
-        let Some(process) = newest.filter(|_| !self.is_calm.load(Ordering::Relaxed)) else {
+    /// Makes a fault of the process that serves, or with `is_at_newest` of the newest one, which
+    /// may be a spare process or load its model. Returns whether it is a fault that the process
+    /// itself has to make.
+    pub fn strike(&self, fault: ProcessFault, is_at_newest: bool) -> bool {
+        let processes = self.processes.lock();
+        let serves = |process: &&Arc<SimProcess>| process.life.serves() && !is_at_newest;
+        let struck = processes.iter().rev().find(serves).or(processes.last()).cloned();
+        drop(processes);
+        let Some(process) = struck.filter(|_| !self.is_calm.load(Ordering::Relaxed)) else {
             return false;
         };
         self.trouble();
@@ -189,7 +193,7 @@ impl EngineLauncher for SimLauncher {
     }
 
     fn keeps_spare(&self) -> bool {
-        self.of.engines.keeps_spare
+        self.of.engines.spares.get(self.of.engine).copied().unwrap_or_default()
     }
 
     fn forget_kv_cache(&self) {

@@ -17,6 +17,7 @@ pub(super) struct Life {
 
 #[derive(Debug, Default)]
 struct State {
+    has_begun: bool,
     is_dead: bool,
     is_silent: bool,
     slow_until: Option<Instant>,
@@ -41,6 +42,17 @@ pub(super) enum Gate {
 impl Life {
     pub(super) fn is_dead(&self) -> bool {
         self.state.lock().is_dead
+    }
+
+    /// Records that the actors of the process are about to start.
+    pub(super) fn begin(&self) {
+        self.state.lock().has_begun = true;
+    }
+
+    /// Returns whether the process lives and has actors.
+    pub(super) fn serves(&self) -> bool {
+        let state = self.state.lock();
+        state.has_begun && !state.is_dead
     }
 
     /// Ends the life. Returns whether it had not ended.

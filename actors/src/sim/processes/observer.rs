@@ -25,6 +25,7 @@ impl ProcessObserver {
 
     /// Records that the actors of the process are about to start.
     pub(super) fn begin(&self) {
+        self.life.begin();
         self.checker.begin_process(self.engine, self.process);
     }
 }

@@ -22,22 +22,28 @@ struct Outcome {
 
 /// Runs an engine. Each step computes one token for at most `max_num_seqs` requests that may run.
 /// After `patience` failures in a row the engine checks whether the device works, as the breaker's
-/// canary does.
-fn run(lives: &[Life], max_num_seqs: usize, patience: Option<u32>) -> Outcome {
+/// canary does. With `resumes`, the first step after a failure has only requests with an output, if
+/// one of them may run.
+fn run(lives: &[Life], max_num_seqs: usize, patience: Option<u32>, resumes: bool) -> Outcome {
     let mut live: BTreeMap<u64, (Life, usize)> = BTreeMap::new();
     for (id, &life) in (0..).zip(lives) {
         live.insert(id, (life, 0));
     }
     let (mut ward, mut outcome) = (Ward::new(), Outcome::default());
-    let mut num_steps = 0;
+    let (mut num_steps, mut has_failed) = (0, false);
     while !live.is_empty() {
         num_steps += 1;
         assert!(num_steps < 20_000, "a request is tried for ever");
         let may_run = |id: &u64| ward.cohort().is_none_or(|group| group.contains(&RequestId(*id)));
-        let batch: Vec<u64> = live.keys().copied().filter(may_run).take(max_num_seqs).collect();
+        let all: Vec<u64> = live.keys().copied().filter(may_run).collect();
+        let has_begun = |id: &u64| live[id].1 > 0;
+        let goes_on = resumes && has_failed && all.iter().any(has_begun);
+        let batch = all.into_iter().filter(|id| !goes_on || has_begun(id));
+        let batch: Vec<u64> = batch.take(max_num_seqs).collect();
         assert!(!batch.is_empty(), "the cohort is never empty");
         let panics = |id: &u64| live[id].0.poisoned_at == Some(live[id].1);
-        if batch.iter().any(panics) {
+        has_failed = batch.iter().any(panics);
+        if has_failed {
             let culprits = batch.iter().filter(|id| panics(id));
             culprits.for_each(|&id| *outcome.panics.entry(id).or_default() += 1);
             let ids: Vec<RequestId> = batch.iter().map(|&id| RequestId(id)).collect();
@@ -84,8 +90,9 @@ proptest! {
         lives in prop::collection::vec(life(), 1..40),
         max_num_seqs in 1..50usize,
         patience in prop::option::of(3..8u32),
+        resumes in any::<bool>(),
     ) {
-        let outcome = run(&lives, max_num_seqs, patience);
+        let outcome = run(&lives, max_num_seqs, patience, resumes);
         for (id, life) in (0..).zip(&lives) {
             prop_assert_eq!(outcome.convicted.contains(&id), life.poisoned_at.is_some());
             prop_assert_eq!(outcome.served.contains(&id), life.poisoned_at.is_none());
@@ -97,10 +104,11 @@ proptest! {
     #[test]
     fn a_conviction_costs_few_panics(
         mut lives in prop::collection::vec(life(), 1..40),
+        resumes in any::<bool>(),
     ) {
         // The innocent request outlives the others.
         lives.push(Life { num_tokens: 100, poisoned_at: None });
-        let outcome = run(&lives, usize::MAX, None);
+        let outcome = run(&lives, usize::MAX, None, resumes);
         for id in &outcome.convicted {
             let num_panics = outcome.panics[id];
             prop_assert!(num_panics <= log2(lives.len()) + 4, "{num_panics} panics of {id}");

@@ -58,7 +58,7 @@ const UNPROVEN_MAX: u64 = 2;
 pub enum Adoption {
     /// None, because a process before may still write there. The process has a KV cache of its own.
     Nothing,
-    /// The sealed blocks. Requests have gone on elsewhere since, so their tails do not count.
+    /// The sealed blocks. The last process had another KV cache, so the tails in this one are old.
     Sealed,
     /// All that is known after a crash.
     All,
