@@ -431,7 +431,7 @@ async fn compared_pictures_take_settings_of_their_processor() {
         json!({"queries": "a kettle", "documents": document, "mm_processor_kwargs": kwargs})
     };
     let strict = Served::start(config.clone(), ServerConfig::default()).await;
-    let (status, answer) = post(&strict, "/score", with(json!(0))).await;
+    let (status, answer) = post(&strict, "/score", with(json!(2))).await;
     let param = &answer["error"]["param"];
     assert_eq!((status, param), (400, &json!("mm_processor_kwargs")), "{answer}");
     strict.stop().await;
@@ -448,8 +448,8 @@ async fn compared_pictures_take_settings_of_their_processor() {
         assert!((score - ranked).abs() < 1e-6, "{score} {ranked}");
         score
     };
-    let (nearest, bicubic) = (score(0).await, score(3).await);
-    assert!((nearest - bicubic).abs() > 1e-5, "{nearest} {bicubic}");
+    let (bilinear, bicubic) = (score(2).await, score(3).await);
+    assert!((bilinear - bicubic).abs() > 1e-5, "{bilinear} {bicubic}");
     served.stop().await;
 }
 

@@ -641,6 +641,18 @@ def models():
             num_hidden_layers=4, sliding_window=16, sliding_window_pattern=4,
             layer_types=["sliding_attention"] * 3 + ["full_attention"],
         ),
+        # All heads share one, layers have no windows, and the output layer is the embedding.
+        "exaone4_5-one": lambda: qwen(
+            Exaone4_5_Config, "exaone4",
+            VISUAL | dict(
+                window_size=32, fullatt_block_indexes=[0], patch_size=8, num_heads=2,
+                num_key_value_heads=1,
+            ),
+            dict(patch_size=8, min_pixels=1024, max_pixels=16 * 16 * 30, **UNIT),
+            tied=True, num_hidden_layers=2, intermediate_size=40, sliding_window=None,
+            sliding_window_pattern=None,
+            layer_types=["full_attention"] * 2,
+        ),
         "pixtral": lambda: llava(
             pixtral_tower(), pixtral_processor(64, 8), "mistral", IMAGE_TOKEN,
             vision_feature_layer=-1, vision_feature_select_strategy="full",
@@ -1498,7 +1510,7 @@ VIDEOS = [(4, 60, 56, 10.0), (6, 33, 90, 7.0), (3, 70, 40, None)]
 GLM_VIDEOS = VIDEOS[:2] + [(5, 33, 50, 2.0)]
 # The models that take videos, and the fields of their processors.
 VIDEO_MODELS = {
-    "exaone4_5": {}, "qwen2_vl": {}, "qwen2_5_vl": {},
+    "exaone4_5": {}, "exaone4_5-one": dict(fps=4), "qwen2_vl": {}, "qwen2_5_vl": {},
     "qwen2_5_vl-wide": dict(do_sample_frames=True, fps=3),
     "qwen3_vl": {}, "qwen3_vl-one": dict(fps=5, min_frames=2), "qwen3_5": dict(max_frames=4),
     "glm4v": dict(fps=8, max_duration=40),

@@ -75,6 +75,7 @@ models! {
     qwen3_vl_one: "qwen3_vl-one",
     qwen3_5: "qwen3_5",
     exaone4_5: "exaone4_5",
+    exaone4_5_one: "exaone4_5-one",
     dots_ocr: "dots_ocr",
     dots_ocr_bias: "dots_ocr-bias",
     pixtral: "pixtral",

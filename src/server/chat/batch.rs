@@ -9,7 +9,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::future::try_join_all;
-use serde_json::{Map, Value, json};
+use indexmap::IndexMap;
+use serde::Serialize;
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
 
 use super::protocol::ChatRequest;
 use crate::{
@@ -132,33 +137,51 @@ pub(in crate::server) async fn create_batch(
         let body = to_bytes(response.into_body(), usize::MAX).await;
         let body = body.map_err(|error| ApiError::internal(error.to_string()))?;
         memory.lease().add(2 * body.len() + value_bytes(&body))?;
-        serde_json::from_slice::<Value>(&body)
-            .map_err(|error| ApiError::internal(error.to_string()))
+        serde_json::from_slice::<Answer>(&body).map_err(internal)
     });
-    Ok(Json(merged(try_join_all(answers).await?)).into_response())
+    let merged = merged(try_join_all(answers).await?).map_err(internal)?;
+    Ok(Json(merged).into_response())
 }
+
+fn internal(error: serde_json::Error) -> ApiError {
+    ApiError::internal(error.to_string())
+}
+
+/// An answer's fields as they were written: reading a number could change its last digit.
+type Answer = IndexMap<String, Box<RawValue>>;
 
 /// Returns one answer: the first one's head, a choice for each conversation, and the sum of the
 /// usage.
-fn merged(answers: Vec<Value>) -> Value {
+fn merged(answers: Vec<Answer>) -> Result<Answer, serde_json::Error> {
     let (mut choices, mut usage) = (Vec::new(), Value::Null);
     let mut head = answers.first().cloned().unwrap_or_default();
     for (index, mut answer) in answers.into_iter().enumerate() {
-        add(&mut usage, answer["usage"].take());
-        let mut choice = answer["choices"][0].take();
-        choice["index"] = index.into();
+        if let Some(more) = answer.get("usage") {
+            add(&mut usage, serde_json::from_str(more.get())?);
+        }
+        let of_answer: Vec<Answer> = match answer.get("choices") {
+            Some(choices) => serde_json::from_str(choices.get())?,
+            None => Vec::new(),
+        };
+        let mut choice = of_answer.into_iter().next().unwrap_or_default();
+        set(&mut choice, "index", &index)?;
         // In an answer to one conversation, these fields stand beside the choices.
         for own in ["prompt_logprobs", "prompt_token_ids", "prompt_text"] {
-            choice[own] = answer[own].take();
+            set(&mut choice, own, &answer.swap_remove(own))?;
         }
         choices.push(choice);
     }
     for own in ["prompt_logprobs", "prompt_token_ids", "prompt_text", "metrics"] {
-        head[own] = Value::Null;
+        set(&mut head, own, &Value::Null)?;
     }
-    head["usage"] = usage;
-    head["choices"] = json!(choices);
-    head
+    set(&mut head, "usage", &usage)?;
+    set(&mut head, "choices", &choices)?;
+    Ok(head)
+}
+
+fn set(fields: &mut Answer, name: &str, value: &impl Serialize) -> Result<(), serde_json::Error> {
+    fields.insert(name.to_owned(), to_raw_value(value)?);
+    Ok(())
 }
 
 /// Adds numbers to numbers, key by key.
@@ -179,6 +202,8 @@ fn add(sum: &mut Value, more: Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn param(body: Value) -> Option<String> {
@@ -228,16 +253,26 @@ mod tests {
     }
 
     #[test]
+    fn numbers_stay_as_they_were_written() {
+        let written = r#"{"choices":[{"logprobs":[-1.7402300045432643e-8]}]}"#;
+        let merged = merged(vec![serde_json::from_str(written).unwrap()]).unwrap();
+        let merged = serde_json::to_string(&merged).unwrap();
+        assert!(merged.contains("[-1.7402300045432643e-8]"), "{merged}");
+    }
+
+    #[test]
     fn answers_are_merged_by_choice_and_usage_added_up() {
         let answer = |text: &str, tokens: u64| {
-            json!({
+            let answer = json!({
                 "id": "chatcmpl-1",
                 "choices": [{"index": 0, "message": {"content": text}}],
                 "usage": {"total_tokens": tokens, "prompt_tokens_details": null},
                 "prompt_token_ids": [tokens],
-            })
+            });
+            serde_json::from_str(&answer.to_string()).unwrap()
         };
-        let merged = merged(vec![answer("a", 3), answer("b", 4)]);
+        let merged = merged(vec![answer("a", 3), answer("b", 4)]).unwrap();
+        let merged = serde_json::to_value(merged).unwrap();
         assert_eq!(merged["usage"], json!({"total_tokens": 7, "prompt_tokens_details": null}));
         assert_eq!(merged["choices"][1]["index"], 1);
         assert_eq!(merged["choices"][1]["message"]["content"], "b");
