@@ -299,7 +299,8 @@ async fn served_pictures(name: &str) -> Served {
 
 fn picture(width: u32, height: u32) -> String {
     let mut file = std::io::Cursor::new(Vec::new());
-    let image = image::RgbImage::from_fn(width, height, |x, y| image::Rgb([x as u8, y as u8, 9]));
+    let colour = |x: u32, y: u32| image::Rgb([(x * y) as u8, (7 * x + y) as u8, 9]);
+    let image = image::RgbImage::from_fn(width, height, colour);
     image.write_to(&mut file, image::ImageFormat::Png).unwrap();
     crate::images::data_url(&file.into_inner())
 }
