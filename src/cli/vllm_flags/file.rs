@@ -43,7 +43,7 @@ pub(super) fn with_file(
     let mut flags = Vec::new();
     for (key, value) in keys {
         let name = key.replace('_', "-");
-        if !is_given(&name) && !(name == "model" && has_model) {
+        if !(is_given(&name) || name == "model" && has_model) {
             flags.extend(words(&name, value).into_iter().map(OsString::from));
         }
     }

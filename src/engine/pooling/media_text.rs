@@ -81,7 +81,7 @@ mod tests {
         let both = MediaText { text: "b".to_owned(), ..MediaText::from(image.clone()) };
         let PairSide::Parts { parts, media } = PairSide::from(both) else { panic!("it has parts") };
         assert_eq!(parts, [json!({"type": "image"}), json!({"type": "text", "text": "b"})]);
-        assert_eq!(*media, [image.clone()]);
+        assert_eq!(*media, *std::slice::from_ref(&image));
         let params = PoolingParams::new(PoolingTask::Embed);
         let request = MediaText::from(image).request(params.clone());
         let Prompt::Chat(chat) = &request.prompt else { panic!("{:?}", request.prompt) };

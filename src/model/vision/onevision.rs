@@ -46,7 +46,7 @@ fn require_pooling(outer: &Fields, side: usize) -> Result<(), ConfigError> {
     if outer.text(MODE)?.is_some_and(|mode| mode != "average") {
         return Err(outer.invalid(MODE, "\"average\""));
     }
-    if outer.size(STRIDE)?.unwrap_or(2) != 2 || side % 2 != 0 {
+    if outer.size(STRIDE)?.unwrap_or(2) != 2 || !side.is_multiple_of(2) {
         let expected = format!("2, a divisor of {side}, the patches on a side");
         return Err(outer.invalid(STRIDE, &expected));
     }
