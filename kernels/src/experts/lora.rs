@@ -10,6 +10,7 @@ use super::cube::CubeLora;
 use super::plan::Plan;
 use crate::device::Place;
 use crate::hot_ops::HotOps;
+#[cfg(feature = "gpu")]
 use crate::lora::blocks;
 use crate::{KernelError, LoraPair, LoraSegment, LoraWeights, Routing, WeightDtype};
 
