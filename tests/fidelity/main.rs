@@ -476,8 +476,8 @@ fn every_family_has_two_recorded_models() {
     let architecture = |folder: PathBuf| match ModelConfig::from_dir(&folder, None) {
         Ok(config) => config.architecture().to_owned(),
         Err(_) => {
-            let config = std::fs::read(folder.join("config.json")).unwrap();
-            let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+            let file = std::fs::read(folder.join("config.json")).unwrap();
+            let config: serde_json::Value = serde_json::from_slice(&file).unwrap();
             match config["architectures"][0].as_str().unwrap() {
                 // The same model, whole and without the parts that speak.
                 "Qwen2_5OmniModel" | "Qwen2_5OmniThinkerForConditionalGeneration" => {
@@ -488,14 +488,13 @@ fn every_family_has_two_recorded_models() {
         }
     };
     let folders = models().map(folder).chain(vision::folders()).chain(speech::folders());
-    let folders = folders.chain(hearing::folders()).chain(texts::folders());
-    let folders = folders.chain(phi4::folders()).chain(omni::folders());
-    let recorded: Vec<String> = folders.map(architecture).collect();
+    let folders = folders.chain(hearing::folders()).chain(texts::folders()).chain(phi4::folders());
+    let recorded: Vec<String> = folders.chain(omni::folders()).map(architecture).collect();
     // `encoders` has the models of encoders.
     let supported = playhouse::model::supported_models();
     let families = supported.iter().filter(|model| !model.is_encoder());
     let count = |family: &str| recorded.iter().filter(|name| *name == family).count();
-    let lacking: Vec<_> =
-        families.map(|family| family.architecture).filter(|name| count(name) < 2).collect();
+    let names = families.map(|family| family.architecture);
+    let lacking: Vec<_> = names.filter(|name| count(name) < 2).collect();
     assert!(lacking.is_empty(), "{lacking:?}");
 }

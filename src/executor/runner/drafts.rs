@@ -217,9 +217,7 @@ impl ModelRunner {
         elapsed: Duration,
         pause: Duration,
     ) {
-        // A step that only ends requests takes no time. It would show that all of the time of the
-        // others is their tokens'.
-        if self.drafts.is_off() || ragged.token_ids.is_empty() {
+        if self.drafts.is_off() {
             return;
         }
         let elapsed = if pause < elapsed { elapsed + pause } else { elapsed };

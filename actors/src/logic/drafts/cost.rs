@@ -107,8 +107,12 @@ impl StepCost {
     }
 
     /// Learns the time of a step in microseconds. It drew tokens at `num_draws` places, and
-    /// computed `num_others` more tokens.
+    /// computed `num_others` more tokens. A step without tokens, which only ends requests, says
+    /// nothing: its time would show that all of the others' is their tokens'.
     pub fn learn(&mut self, num_draws: usize, num_others: usize, micros: f64) {
+        if num_draws + num_others == 0 {
+            return;
+        }
         let most = match self.steps.weight {
             0.0 => f64::INFINITY,
             _ => {
@@ -258,6 +262,13 @@ mod tests {
         (0..20).for_each(|_| cost.learn_guesses(4, 400.0));
         assert!(cost.break_even(1) > 2.0 * before);
         assert_eq!(cost.break_even_made(1), before);
+    }
+
+    #[test]
+    fn steps_without_tokens_say_nothing() {
+        let (mut cost, before) = (StepCost::measured(900.0, 30.0), StepCost::measured(900.0, 30.0));
+        (0..100).for_each(|_| cost.learn(0, 0, 5.0));
+        assert_eq!(cost.break_even_made(1), before.break_even_made(1));
     }
 
     #[test]
