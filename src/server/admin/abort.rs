@@ -64,8 +64,8 @@ impl FromParts for AbortRequest {
 
 /// Ends these answers, also in the process before an upgrade. Their streams end with finish reason
 /// `abort`. `choices` counts the choices that were ended. Beam searches and pooling count as one
-/// choice an answer. `aborted` counts the ids that were given, as in vLLM, and without ids the
-/// choices.
+/// choice an answer if ids are given. `aborted` counts the ids that were given, as in vLLM, and
+/// without ids the choices.
 ///
 /// # Errors
 /// 503 if that process neither answers nor ends. The answers of this process are ended then.
@@ -104,10 +104,7 @@ pub(in crate::server) async fn abort_requests(
 fn abort_here(state: &AppState, request: &AbortRequest, owner: Option<Tenant>) -> usize {
     let ids = request.request_ids.as_ref().filter(|ids| !ids.is_empty());
     let found = match (ids, owner) {
-        (None, None) => {
-            let engines = open_on(state).into_iter().map(|(engine, _)| engine);
-            return engines.map(|engine| engine.abort_all()).sum();
-        }
+        (None, None) => return abort_everything(state),
         (None, Some(_)) => find(state, Names::Any, owner),
         (Some(ids), owner) => {
             let ids: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
@@ -128,6 +125,17 @@ fn abort_here(state: &AppState, request: &AbortRequest, owner: Option<Tenant>) -
         }
     }
     count
+}
+
+/// Ends every request of this process, also those of no answer. Returns their number.
+fn abort_everything(state: &AppState) -> usize {
+    // A list that is pooled a part at a time may have no request at this moment.
+    for (_, work) in find(state, Names::Any, None) {
+        if let Work::Whole(aborted) = work {
+            aborted.cancel();
+        }
+    }
+    open_on(state).into_iter().map(|(engine, _)| engine.abort_all()).sum()
 }
 
 /// Ends the answers that the process before an upgrade still makes. Returns the number of choices
