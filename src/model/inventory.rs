@@ -26,7 +26,12 @@ pub(super) use optional::unused_modules;
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
 /// scales of 8-bit KV caches.
-const HARMLESS: [&str; 6] = ["inv_freq", "k_scale", "v_scale", "kv_scale", "q_scale", "prob_scale"];
+const HARMLESS: [&str; 7] =
+    ["inv_freq", "position_ids", "k_scale", "v_scale", "kv_scale", "q_scale", "prob_scale"];
+
+/// The ends of the names of BERT's pooler, which stays in a checkpoint whose vectors are pooled in
+/// another way.
+const POOLER: [&str; 2] = ["pooler.dense.weight", "pooler.dense.bias"];
 
 /// The ends of the names of causal masks, which old checkpoints of GPT-2, GPT-NeoX and CodeGen
 /// hold.
@@ -69,7 +74,8 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         let is_known = known.contains(&format!("{module}.weight"));
         let is_mask = MASKS.iter().any(|mask| name.ends_with(mask));
         let is_table = lightning::STORED_TABLES.contains(&part);
-        let is_harmless = HARMLESS.contains(&part) || is_mask || is_table;
+        let is_pooler = POOLER.iter().any(|end| name.ends_with(end));
+        let is_harmless = HARMLESS.contains(&part) || is_mask || is_table || is_pooler;
         let whole = MXFP4_PARTS.iter().find_map(|part| name.strip_suffix(part));
         let is_known = is_known || whole.is_some_and(|name| known.contains(name));
         let is_known = is_known || weight_beside(name).is_some_and(|name| known.contains(&name));

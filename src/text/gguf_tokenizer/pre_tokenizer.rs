@@ -17,6 +17,8 @@ pub(super) struct PreTokenizer {
     names: &'static [&'static str],
     /// Applied one after another, each to the pieces of the one before.
     expressions: &'static [&'static str],
+    /// Applied after them, when each byte is a letter of its own.
+    byte_expressions: &'static [&'static str],
     /// Whether the text is brought into Unicode's form C first.
     pub(super) nfc: bool,
     /// Whether a piece that is a token needs no merges.
@@ -26,8 +28,14 @@ pub(super) struct PreTokenizer {
 }
 
 /// A way without peculiarities.
-const PLAIN: PreTokenizer =
-    PreTokenizer { names: &[], expressions: &[], nfc: false, ignore_merges: false, add_bos: false };
+const PLAIN: PreTokenizer = PreTokenizer {
+    names: &[],
+    expressions: &[],
+    byte_expressions: &[],
+    nfc: false,
+    ignore_merges: false,
+    add_bos: false,
+};
 
 const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
@@ -107,7 +115,9 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     PreTokenizer {
         names: &["falcon"],
-        expressions: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"],
+        expressions: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2],
+        // The second byte of `½` becomes the letter `½`, which is a number.
+        byte_expressions: &[r"\p{N}+", r"[0-9][0-9][0-9]"],
         ..PLAIN
     },
     PreTokenizer { names: &["jais-2"], expressions: &[JAIS2], ..PLAIN },
@@ -180,6 +190,7 @@ impl PreTokenizer {
             "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
             "use_regex": false,
         }));
+        steps.extend(self.byte_expressions.iter().map(split));
         json!({ "type": "Sequence", "pretokenizers": steps })
     }
 }
