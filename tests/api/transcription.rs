@@ -1,7 +1,8 @@
 //! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common and
-//! of GLM-ASR's processor. Texts are those of transformers: `tests/fidelity/make_transcription.py`
+//! of the processors of GLM-ASR and Qwen3-ASR. Texts are those of transformers: `tests/fidelity/make_transcription.py`
 //! recorded all.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use playhouse::{
@@ -28,14 +29,35 @@ struct Golden {
     text: String,
 }
 
+/// A sound, the fields of a form, and what Qwen3-ASR writes.
+#[derive(Deserialize)]
+struct Written {
+    parts: Vec<String>,
+    fields: BTreeMap<String, String>,
+    token_ids: Vec<u32>,
+    output: String,
+    text: String,
+}
+
+impl Written {
+    /// Returns the fields of a form that asks for this answer.
+    fn fields(&self) -> Vec<(&str, &str)> {
+        let fields = self.fields.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        fields.chain([("max_completion_tokens", TOKENS)]).collect()
+    }
+}
+
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity")
 }
 
 fn recorded(model: &str) -> Vec<Golden> {
+    serde_json::from_slice(&golden(model)).unwrap()
+}
+
+fn golden(model: &str) -> Vec<u8> {
     let folder = tests().join("transcription").join(model);
-    let golden = std::fs::read(folder.join("golden.json")).unwrap();
-    serde_json::from_slice(&golden).unwrap()
+    std::fs::read(folder.join("golden.json")).unwrap()
 }
 
 /// Starts a server of a model.
@@ -152,5 +174,44 @@ async fn other_tasks_are_refused_and_chats_remain() {
     let url = format!("{}/v1/completions", served.url);
     let answer = reqwest::Client::new().post(url).json(&body).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
+    served.stop().await;
+}
+
+/// Its text is behind the last mark of its output.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_qwen3_asr_are_those_of_transformers() {
+    let served = served("qwen3_asr").await;
+    let all: Vec<Written> = serde_json::from_slice(&golden("qwen3_asr")).unwrap();
+    for golden in &all {
+        let (file, fields) = (file(&golden.parts), golden.fields());
+        let is_translated = golden.fields.contains_key("to_language");
+        let route = if is_translated { "translations" } else { "transcriptions" };
+        let (status, answer) = speech::post(&served, route, Some(&file), &fields).await;
+        let what = format!("{:?} {fields:?}: {answer}", golden.parts);
+        assert_eq!((status, &answer["text"]), (200, &json!(golden.text)), "{what}");
+        if is_translated {
+            continue;
+        }
+        // No output begins with a language, so all of it is sent. That is vLLM's rule.
+        let options = [("stream", "true"), ("stream_include_usage", "true")];
+        let fields = [&fields[..], &options].concat();
+        let events = speech::stream(&served, &file, &fields).await;
+        let content = |event: &Value| event["choices"][0]["delta"]["content"].clone();
+        let text: String =
+            events.iter().filter_map(|event| content(event).as_str().map(str::to_owned)).collect();
+        assert_eq!(text, golden.output, "{what}");
+        let usage = &events.last().unwrap()["usage"];
+        assert_eq!(usage["prompt_tokens"], json!(golden.token_ids.len()), "{what}: {usage}");
+    }
+    let sound = file(&["rising".to_owned()]);
+    for (field, text, part) in [
+        ("response_format", "verbose_json", "Currently do not support verbose_json for tiny"),
+        ("to_language", "xx", "Unsupported language: 'xx'"),
+    ] {
+        let fields = [(field, text)];
+        let (status, answer) = speech::post(&served, "translations", Some(&sound), &fields).await;
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(part), "{answer}");
+    }
     served.stop().await;
 }

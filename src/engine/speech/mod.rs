@@ -2,6 +2,7 @@
 
 mod languages;
 mod pieces;
+mod qwen3_asr;
 
 use std::sync::Arc;
 
@@ -10,11 +11,13 @@ use serde_json::json;
 pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
 use crate::api::{ChatPrompt, Modality, TextCodec, TokenId};
 use languages::{FURTHER, SUPPORTED, VOXTRAL};
+use qwen3_asr::TagReader;
 
 /// The classes of models that write down what they hear.
 const WHISPER: &str = "WhisperForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
 const GLM_ASR: &str = "GlmAsrForConditionalGeneration";
+const QWEN3_ASR: &str = "Qwen3ASRForConditionalGeneration";
 
 /// The instruction to GLM-ASR behind the token of a sound, as vLLM has it.
 const GLM_ASR_INSTRUCTION: &str = "<|pad|>can you transcribe the speech into a written format?";
@@ -36,6 +39,38 @@ pub enum SpeechTask {
     Transcribe,
     /// The words in English.
     Translate,
+}
+
+/// What a prompt asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct SpeechOrder<'a> {
+    /// The task of the model.
+    pub task: SpeechTask,
+    /// The language of the sound.
+    pub language: Option<&'a str>,
+    /// The language of a translation.
+    pub to_language: Option<&'a str>,
+    /// Text that comes before the sound's.
+    pub before: &'a str,
+    /// Whether the text has times.
+    pub has_timestamps: bool,
+}
+
+/// Finds the text in an output that arrives in parts.
+#[derive(Debug, Clone)]
+pub struct Transcript {
+    /// `None`: all of it is text.
+    tag: Option<TagReader>,
+}
+
+impl Transcript {
+    /// Takes the next part of an output. Returns the text that a client reads next.
+    pub fn push(&mut self, delta: &str, is_last: bool) -> String {
+        match &mut self.tag {
+            Some(tag) => tag.push(delta, is_last),
+            None => delta.to_owned(),
+        }
+    }
 }
 
 /// A model that writes down what it hears.
@@ -66,6 +101,12 @@ enum Form {
     GlmAsr {
         /// The whole prompt.
         prompt: String,
+    },
+    /// HF `Qwen3ASRForConditionalGeneration`: the sound is in a turn. The output names the language
+    /// before its text.
+    Qwen3Asr {
+        /// The text in the place of a sound.
+        sound: String,
     },
 }
 
@@ -110,6 +151,13 @@ impl Speech {
                     ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
                 Form::GlmAsr { prompt: codec.render_chat(&chat).ok()? }
             }
+            QWEN3_ASR => {
+                for marker in qwen3_asr::MARKERS {
+                    token(codec, marker)?;
+                }
+                let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                Form::Qwen3Asr { sound: media.placeholder(Modality::Audio, 0)? }
+            }
             _ => return None,
         };
         let seconds_of_a_piece =
@@ -127,7 +175,7 @@ impl Speech {
     #[must_use]
     pub fn has_task(&self, task: SpeechTask) -> bool {
         match self.form {
-            Form::Whisper { .. } => true,
+            Form::Whisper { .. } | Form::Qwen3Asr { .. } => true,
             Form::Voxtral { .. } | Form::GlmAsr { .. } => task == SpeechTask::Transcribe,
         }
     }
@@ -155,7 +203,9 @@ impl Speech {
     pub fn seconds_of_a_live_piece(&self) -> u32 {
         match self.form {
             Form::Whisper { .. } => self.seconds_of_a_piece,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => self.seconds_of_a_piece.min(SECONDS_LIVE),
+            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => {
+                self.seconds_of_a_piece.min(SECONDS_LIVE)
+            }
         }
     }
 
@@ -166,7 +216,7 @@ impl Speech {
         const TIMES_A_SECOND: f64 = 100.0;
         match self.form {
             Form::Whisper { .. } => (seconds * TIMES_A_SECOND).ceil() as usize,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => 0,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => 0,
         }
     }
 
@@ -176,14 +226,14 @@ impl Speech {
     /// If the model has no such language.
     pub fn language(&self, code: &str) -> Result<&'static str, UnsupportedLanguage> {
         let known: &'static [&'static str] = match self.form {
-            Form::Whisper { .. } | Form::GlmAsr { .. } => &SUPPORTED,
+            Form::Whisper { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => &SUPPORTED,
             Form::Voxtral { .. } => &VOXTRAL,
         };
         let has = |code: &&str| match self.form {
             Form::Whisper { is_multilingual, .. } => {
                 !is_multilingual || self.token_of(code).is_some()
             }
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => true,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => true,
         };
         let mut all = known.iter().chain(&SUPPORTED).chain(&FURTHER).copied();
         let found = all.find(|known| *known == code).filter(has);
@@ -208,7 +258,7 @@ impl Speech {
         match self.form {
             Form::Whisper { .. } => Some("en"),
             // It hears it itself.
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => None,
         }
     }
 
@@ -222,16 +272,11 @@ impl Speech {
         "<|startoftranscript|>"
     }
 
-    /// Returns the prompt of a task. `before` is text that comes before the sound's. Only Whisper's
-    /// prompt has a place for it.
+    /// Returns the prompt of a task. Those of Voxtral and GLM-ASR have no place for a text before
+    /// the sound's.
     #[must_use]
-    pub fn prompt(
-        &self,
-        task: SpeechTask,
-        language: Option<&str>,
-        before: &str,
-        has_timestamps: bool,
-    ) -> String {
+    pub fn prompt(&self, order: &SpeechOrder<'_>) -> String {
+        let SpeechOrder { task, language, before, has_timestamps, .. } = *order;
         let is_multilingual = match &self.form {
             Form::Whisper { is_multilingual, .. } => *is_multilingual,
             Form::Voxtral { sound } => {
@@ -239,6 +284,7 @@ impl Speech {
                 return format!("<s>[INST]{sound}[/INST]{language}[TRANSCRIBE]");
             }
             Form::GlmAsr { prompt } => return prompt.clone(),
+            Form::Qwen3Asr { sound } => return qwen3_asr::prompt(order, sound),
         };
         let before = match before {
             "" => String::new(),
@@ -255,6 +301,22 @@ impl Speech {
         format!("{before}<|startoftranscript|>{task}{times}")
     }
 
+    /// Returns the text in a whole output.
+    #[must_use]
+    pub fn text<'o>(&self, output: &'o str) -> &'o str {
+        match self.form {
+            Form::Qwen3Asr { .. } => qwen3_asr::text(output),
+            Form::Whisper { .. } | Form::Voxtral { .. } | Form::GlmAsr { .. } => output,
+        }
+    }
+
+    /// Returns a reader of the text in an output that arrives in parts.
+    #[must_use]
+    pub fn transcript(&self) -> Transcript {
+        let has_tag = matches!(self.form, Form::Qwen3Asr { .. });
+        Transcript { tag: has_tag.then(TagReader::default) }
+    }
+
     /// Returns the text between the pieces of a sound.
     #[must_use]
     pub fn joint(&self, language: Option<&str>) -> &'static str {
@@ -266,7 +328,7 @@ impl Speech {
     pub fn first_timestamp(&self) -> Option<TokenId> {
         match self.form {
             Form::Whisper { first_timestamp, .. } => Some(first_timestamp),
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
+            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => None,
         }
     }
 

@@ -321,10 +321,11 @@ impl FamilyProcessor for Hearing {
 
     fn sound_seconds(&self) -> Option<u32> {
         match self.sounds.family {
-            AudioFamily::Qwen2Audio
-            | AudioFamily::AudioFlamingo3
-            | AudioFamily::Qwen2_5Omni
-            | AudioFamily::Qwen3Asr => None,
+            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni => {
+                None
+            }
+            // It takes more, and vLLM gives it no more at once.
+            AudioFamily::Qwen3Asr => u32::try_from(self.extractor.config().seconds).ok(),
             AudioFamily::Voxtral | AudioFamily::GlmAsr => {
                 u32::try_from(self.spectrograms_max * self.extractor.config().seconds).ok()
             }
