@@ -29,7 +29,7 @@ struct Golden {
     text: String,
 }
 
-/// A sound, the fields of a form, and what Qwen3-ASR writes.
+/// A sound, the fields of a form, and what a model of Qwen writes.
 #[derive(Deserialize)]
 struct Written {
     parts: Vec<String>,
@@ -62,12 +62,16 @@ fn golden(model: &str) -> Vec<u8> {
 
 /// Starts a server of a model.
 pub(crate) async fn served(model: &str) -> Served {
+    served_from(tests().join("transcription").join(model)).await
+}
+
+async fn served_from(model: PathBuf) -> Served {
     let engine = EngineConfig {
         served_model_name: vec!["tiny".to_owned()],
         dtype: Dtype::Float32,
         kv_cache_memory_bytes: Some(16 << 20),
         device: Device::Cpu,
-        ..EngineConfig::new(tests().join("transcription").join(model))
+        ..EngineConfig::new(model)
     };
     Served::start(engine, ServerConfig::default()).await
 }
@@ -181,28 +185,7 @@ async fn other_tasks_are_refused_and_chats_remain() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn texts_of_qwen3_asr_are_those_of_transformers() {
     let served = served("qwen3_asr").await;
-    let all: Vec<Written> = serde_json::from_slice(&golden("qwen3_asr")).unwrap();
-    for golden in &all {
-        let (file, fields) = (file(&golden.parts), golden.fields());
-        let is_translated = golden.fields.contains_key("to_language");
-        let route = if is_translated { "translations" } else { "transcriptions" };
-        let (status, answer) = speech::post(&served, route, Some(&file), &fields).await;
-        let what = format!("{:?} {fields:?}: {answer}", golden.parts);
-        assert_eq!((status, &answer["text"]), (200, &json!(golden.text)), "{what}");
-        if is_translated {
-            continue;
-        }
-        // No output begins with a language, so all of it is sent. That is vLLM's rule.
-        let options = [("stream", "true"), ("stream_include_usage", "true")];
-        let fields = [&fields[..], &options].concat();
-        let events = speech::stream(&served, &file, &fields).await;
-        let content = |event: &Value| event["choices"][0]["delta"]["content"].clone();
-        let text: String =
-            events.iter().filter_map(|event| content(event).as_str().map(str::to_owned)).collect();
-        assert_eq!(text, golden.output, "{what}");
-        let usage = &events.last().unwrap()["usage"];
-        assert_eq!(usage["prompt_tokens"], json!(golden.token_ids.len()), "{what}: {usage}");
-    }
+    check_written(&served, &golden("qwen3_asr")).await;
     let sound = file(&["rising".to_owned()]);
     for (field, text, part) in [
         ("response_format", "verbose_json", "Currently do not support verbose_json for tiny"),
@@ -214,4 +197,39 @@ async fn texts_of_qwen3_asr_are_those_of_transformers() {
         assert!(status == 400 && message.contains(part), "{answer}");
     }
     served.stop().await;
+}
+
+/// Its prompts are chats.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_qwen3_omni_are_those_of_transformers() {
+    let folder = tests().join("omni/qwen3_omni");
+    let golden = std::fs::read(folder.join("transcription.json")).unwrap();
+    let served = served_from(folder).await;
+    check_written(&served, &golden).await;
+    served.stop().await;
+}
+
+async fn check_written(served: &Served, golden: &[u8]) {
+    let all: Vec<Written> = serde_json::from_slice(golden).unwrap();
+    for golden in &all {
+        let (file, fields) = (file(&golden.parts), golden.fields());
+        let is_translated = golden.fields.contains_key("to_language");
+        let route = if is_translated { "translations" } else { "transcriptions" };
+        let (status, answer) = speech::post(served, route, Some(&file), &fields).await;
+        let what = format!("{:?} {fields:?}: {answer}", golden.parts);
+        assert_eq!((status, &answer["text"]), (200, &json!(golden.text)), "{what}");
+        if is_translated {
+            continue;
+        }
+        // No output begins with a language, so all of it is sent. That is vLLM's rule.
+        let options = [("stream", "true"), ("stream_include_usage", "true")];
+        let fields = [&fields[..], &options].concat();
+        let events = speech::stream(served, &file, &fields).await;
+        let content = |event: &Value| event["choices"][0]["delta"]["content"].clone();
+        let text: String =
+            events.iter().filter_map(|event| content(event).as_str().map(str::to_owned)).collect();
+        assert_eq!(text, golden.output, "{what}");
+        let usage = &events.last().unwrap()["usage"];
+        assert_eq!(usage["prompt_tokens"], json!(golden.token_ids.len()), "{what}: {usage}");
+    }
 }

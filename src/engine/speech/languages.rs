@@ -79,8 +79,8 @@ const NAMES: [&str; SUPPORTED.len()] = [
     "Welsh",
 ];
 
-/// Returns the name of a supported language, and the code of another one.
-pub(super) fn name(code: &str) -> &str {
-    let index = SUPPORTED.iter().position(|known| *known == code);
-    index.and_then(|index| NAMES.get(index).copied()).unwrap_or(code)
+/// Returns the name of a supported language.
+pub(super) fn name(code: &str) -> Option<&'static str> {
+    let index = SUPPORTED.iter().position(|known| *known == code)?;
+    NAMES.get(index).copied()
 }

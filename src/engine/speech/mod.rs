@@ -3,6 +3,7 @@
 mod languages;
 mod pieces;
 mod qwen3_asr;
+mod qwen3_omni;
 
 use std::sync::Arc;
 
@@ -12,12 +13,14 @@ pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
 use crate::api::{ChatPrompt, Modality, TextCodec, TokenId};
 use languages::{FURTHER, SUPPORTED, VOXTRAL};
 use qwen3_asr::TagReader;
+use qwen3_omni::Instructed;
 
 /// The classes of models that write down what they hear.
 const WHISPER: &str = "WhisperForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
 const GLM_ASR: &str = "GlmAsrForConditionalGeneration";
 const QWEN3_ASR: &str = "Qwen3ASRForConditionalGeneration";
+const QWEN3_OMNI: &str = "Qwen3OmniMoeForConditionalGeneration";
 
 /// The instruction to GLM-ASR behind the token of a sound, as vLLM has it.
 const GLM_ASR_INSTRUCTION: &str = "<|pad|>can you transcribe the speech into a written format?";
@@ -108,6 +111,8 @@ enum Form {
         /// The text in the place of a sound.
         sound: String,
     },
+    /// HF `Qwen3OmniMoeForConditionalGeneration`: the sound and an instruction are in a chat.
+    Qwen3Omni(Instructed),
 }
 
 /// A language is not among those that the model knows.
@@ -158,6 +163,10 @@ impl Speech {
                 let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
                 Form::Qwen3Asr { sound: media.placeholder(Modality::Audio, 0)? }
             }
+            QWEN3_OMNI => {
+                let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                Form::Qwen3Omni(Instructed::of(codec, &media.placeholder(Modality::Audio, 0)?)?)
+            }
             _ => return None,
         };
         let seconds_of_a_piece =
@@ -175,7 +184,7 @@ impl Speech {
     #[must_use]
     pub fn has_task(&self, task: SpeechTask) -> bool {
         match self.form {
-            Form::Whisper { .. } | Form::Qwen3Asr { .. } => true,
+            Form::Whisper { .. } | Form::Qwen3Asr { .. } | Form::Qwen3Omni(_) => true,
             Form::Voxtral { .. } | Form::GlmAsr { .. } => task == SpeechTask::Transcribe,
         }
     }
@@ -203,9 +212,7 @@ impl Speech {
     pub fn seconds_of_a_live_piece(&self) -> u32 {
         match self.form {
             Form::Whisper { .. } => self.seconds_of_a_piece,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => {
-                self.seconds_of_a_piece.min(SECONDS_LIVE)
-            }
+            _ => self.seconds_of_a_piece.min(SECONDS_LIVE),
         }
     }
 
@@ -216,7 +223,7 @@ impl Speech {
         const TIMES_A_SECOND: f64 = 100.0;
         match self.form {
             Form::Whisper { .. } => (seconds * TIMES_A_SECOND).ceil() as usize,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => 0,
+            _ => 0,
         }
     }
 
@@ -226,14 +233,14 @@ impl Speech {
     /// If the model has no such language.
     pub fn language(&self, code: &str) -> Result<&'static str, UnsupportedLanguage> {
         let known: &'static [&'static str] = match self.form {
-            Form::Whisper { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => &SUPPORTED,
             Form::Voxtral { .. } => &VOXTRAL,
+            _ => &SUPPORTED,
         };
         let has = |code: &&str| match self.form {
             Form::Whisper { is_multilingual, .. } => {
                 !is_multilingual || self.token_of(code).is_some()
             }
-            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => true,
+            _ => true,
         };
         let mut all = known.iter().chain(&SUPPORTED).chain(&FURTHER).copied();
         let found = all.find(|known| *known == code).filter(has);
@@ -258,7 +265,7 @@ impl Speech {
         match self.form {
             Form::Whisper { .. } => Some("en"),
             // It hears it itself.
-            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => None,
+            _ => None,
         }
     }
 
@@ -285,6 +292,7 @@ impl Speech {
             }
             Form::GlmAsr { prompt } => return prompt.clone(),
             Form::Qwen3Asr { sound } => return qwen3_asr::prompt(order, sound),
+            Form::Qwen3Omni(chat) => return chat.prompt(order),
         };
         let before = match before {
             "" => String::new(),
@@ -306,7 +314,7 @@ impl Speech {
     pub fn text<'o>(&self, output: &'o str) -> &'o str {
         match self.form {
             Form::Qwen3Asr { .. } => qwen3_asr::text(output),
-            Form::Whisper { .. } | Form::Voxtral { .. } | Form::GlmAsr { .. } => output,
+            _ => output,
         }
     }
 
@@ -328,7 +336,7 @@ impl Speech {
     pub fn first_timestamp(&self) -> Option<TokenId> {
         match self.form {
             Form::Whisper { first_timestamp, .. } => Some(first_timestamp),
-            Form::Voxtral { .. } | Form::GlmAsr { .. } | Form::Qwen3Asr { .. } => None,
+            _ => None,
         }
     }
 

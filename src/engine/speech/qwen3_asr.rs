@@ -25,7 +25,9 @@ pub(super) fn prompt(order: &SpeechOrder<'_>, sound: &str) -> String {
         SpeechTask::Transcribe => order.language,
         SpeechTask::Translate => order.to_language,
     };
-    let language = language.map(|code| format!("{LANGUAGE}{}{TAG}", name(code)));
+    // vLLM leaves the code of a language without a name.
+    let named = |code: &str| format!("{LANGUAGE}{}{TAG}", name(code).unwrap_or(code));
+    let language = language.map(named);
     let language = language.unwrap_or_default();
     format!("{before}<|im_start|>user\n{sound}<|im_end|>\n<|im_start|>assistant\n{language}")
 }

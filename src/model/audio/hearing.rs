@@ -1,5 +1,5 @@
 //! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3,
-//! Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR is in [`super::qwen3`].
+//! Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR and Qwen3-Omni is in [`super::qwen3`].
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -52,6 +52,8 @@ pub(crate) enum AudioFamily {
     Qwen2_5Omni,
     /// Convolutions over times and bins, and layers that see some seconds.
     Qwen3Asr,
+    /// The same, with other names.
+    Qwen3Omni,
 }
 
 impl AudioFamily {
@@ -96,7 +98,7 @@ pub(crate) struct AudioPlan {
     audio_tower: TowerConfig,
     placeholder: u32,
     merge: usize,
-    /// Those of Qwen3-ASR.
+    /// Those of Qwen3-ASR and Qwen3-Omni.
     parts: PartConfig,
     activation: Activation,
     /// Whether the layers of the projector have biases.
@@ -135,6 +137,7 @@ impl AudioPlan {
             AudioFamily::GlmAsr => "glmasr_encoder",
             AudioFamily::Qwen2_5Omni => "qwen2_5_omni_audio_encoder",
             AudioFamily::Qwen3Asr => "qwen3_asr_encoder",
+            AudioFamily::Qwen3Omni => "qwen3_omni_moe_audio_encoder",
         };
         if fields.text(MODEL_TYPE)?.is_some_and(|name| name != expected) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
@@ -147,7 +150,7 @@ impl AudioPlan {
                 .transpose()
         };
         let default = match family {
-            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => 151_646,
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Omni => 151_646,
             AudioFamily::Voxtral => 24,
             AudioFamily::AudioFlamingo3 => 151_669,
             AudioFamily::GlmAsr => 59_260,
@@ -166,12 +169,13 @@ impl AudioPlan {
             AudioFamily::Qwen2Audio
             | AudioFamily::GlmAsr
             | AudioFamily::Qwen2_5Omni
-            | AudioFamily::Qwen3Asr => true,
+            | AudioFamily::Qwen3Asr
+            | AudioFamily::Qwen3Omni => true,
             AudioFamily::Voxtral => false,
             AudioFamily::AudioFlamingo3 => outer.flag_or("projector_bias", true)?,
         };
         let parts = match family {
-            AudioFamily::Qwen3Asr => PartConfig::read(&fields)?,
+            AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => PartConfig::read(&fields)?,
             _ => PartConfig::default(),
         };
         Ok(Self { family, audio_tower, placeholder, merge, parts, activation, has_bias, outputs })
@@ -199,7 +203,13 @@ impl AudioPlan {
             AudioFamily::GlmAsr => (two(2 * self.outputs), Joining::SideBySide),
             AudioFamily::Qwen3Asr => {
                 let encoder = place(&TOWERS, "conv_out");
-                let modules = Modules { encoder, projector: place(&PROJECTORS, "linear_1") };
+                let projector = place(&PROJECTORS, "linear_1");
+                let modules = Modules { encoder, projector, layers: ["linear_1", "linear_2"] };
+                return self.load_qwen3(loader, modules);
+            }
+            AudioFamily::Qwen3Omni => {
+                let encoder = place(&TOWERS, "conv_out");
+                let modules = Modules { encoder, projector: encoder, layers: ["proj1", "proj2"] };
                 return self.load_qwen3(loader, modules);
             }
         };
@@ -255,7 +265,7 @@ fn merge(
             Err(fields.invalid("max_source_positions", "an even number"))
         }
         AudioFamily::Qwen2_5Omni => Err(fields.invalid(WINDOW, "an even number")),
-        AudioFamily::Qwen3Asr => Ok(1),
+        AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => Ok(1),
         AudioFamily::Voxtral | AudioFamily::GlmAsr => {
             let merge = stack.intermediate_size / width;
             let is_whole = stack.intermediate_size == merge * width && merge > 0;

@@ -1,4 +1,5 @@
-//! The tower of sounds of Qwen3-ASR with its projector: HF `Qwen3ASREncoder`.
+//! The tower of sounds of Qwen3-ASR and Qwen3-Omni with its projector: HF `Qwen3ASREncoder` and
+//! `Qwen3OmniMoeAudioEncoder`.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -24,7 +25,7 @@ use crate::model::{
     Adapters, EncoderOutput, MediaData, MediaEncoder, MediaInput, MediaTensorView, ModelError,
 };
 
-/// Times of a part. HF `Qwen3ASRProcessor` counts by this number, whatever the config says.
+/// Times of a part. HF processors count by this number, whatever the config says.
 pub(crate) const TIMES: usize = 100;
 /// States of a whole part.
 const STATES: usize = 13;
@@ -81,6 +82,8 @@ impl PartConfig {
 pub(super) struct Modules<'m> {
     pub(super) encoder: &'m str,
     pub(super) projector: &'m str,
+    /// The names of the projector's layers.
+    pub(super) layers: [&'m str; 2],
 }
 
 /// The encoder of sounds.
@@ -125,7 +128,7 @@ impl Qwen3Hearing {
         outputs: usize,
         placeholder: u32,
     ) -> Result<Self, ModelError> {
-        let Modules { encoder, projector } = modules;
+        let Modules { encoder, projector, layers: [first, second] } = modules;
         let TowerConfig { hidden_size, num_mel_bins, activation, .. } = *config;
         let PartConfig { channels, parts_together } = parts;
         let (mut size, mut inputs, mut convs) = ([TIMES, num_mel_bins], 1, Vec::new());
@@ -149,7 +152,7 @@ impl Qwen3Hearing {
             let part = [Part::new(format!("{projector}.{name}"), width)];
             Linear::of_media(loader, &part, hidden_size, true)
         };
-        let projector = [layer("linear_1", hidden_size)?, layer("linear_2", outputs)?];
+        let projector = [layer(first, hidden_size)?, layer(second, outputs)?];
         let device = loader.device().clone();
         Ok(Self {
             convs,

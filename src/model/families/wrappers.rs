@@ -362,6 +362,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::GLM_ASR,
     hearing::QWEN3_ASR,
     omni::QWEN2_5_OMNI,
+    omni::QWEN3_OMNI,
     phi3_v::PHI3_V,
     phi4_multimodal::PHI4_MULTIMODAL,
     phi4_multimodal::PHI4MM,
@@ -390,7 +391,7 @@ pub(super) const fn sizes(sizes: [usize; 5]) -> TextSizes {
 }
 
 pub(super) const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
-const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
+pub(super) const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
 pub(super) const PARTIAL_AXES_IN_TURNS: RopeRule =
     RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
 pub(super) const PARTIAL_AXES: RopeRule =
