@@ -14,7 +14,7 @@ use crate::vision::{self, Prompt};
 /// The largest accepted difference of an embedding, relative to the largest of its sound.
 const EMBEDDINGS: f32 = 2e-5;
 
-const MODELS: [&str; 10] = [
+const MODELS: [&str; 11] = [
     "qwen2_audio",
     "qwen2_audio-wide",
     "voxtral",
@@ -25,6 +25,7 @@ const MODELS: [&str; 10] = [
     "glm_asr-wide",
     "qwen3_asr",
     "qwen3_asr-wide",
+    "qwen3_asr-published",
 ];
 
 /// The content of `golden.json`.
@@ -159,6 +160,11 @@ fn qwen3_asr() {
 #[test]
 fn qwen3_asr_wide() {
     check("qwen3_asr-wide");
+}
+
+#[test]
+fn qwen3_asr_as_published() {
+    check("qwen3_asr-published");
 }
 
 #[test]

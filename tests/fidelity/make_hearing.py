@@ -6,7 +6,8 @@
 Each model is a folder with seeded random weights and the config of its feature extractor, plus
 `golden.json`: sounds, their spectrograms, their embeddings, and prompts with sounds: token ids, and
 log-probabilities after the last token, in float32. The sounds are made of those of
-`tests/fidelity/speech`.
+`tests/fidelity/speech`. `qwen3_asr-published` has the names of published models: `thinker_config` in
+the config, and `thinker.` before the names of tensors.
 
 Needs: torch, transformers >= 5, safetensors, soundfile. Nothing is downloaded.
 """
@@ -22,6 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import soundfile
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AudioFlamingo3Config,
     AudioFlamingo3ForConditionalGeneration,
@@ -58,6 +60,8 @@ SOUNDS = [
 PROMPTS = [[], [1], [3, 0], [4, 2, 4]]
 TOKENS = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
 FIRST_TAG = 440
+# Other weights, where a model would write the token of a sound.
+SEEDS = {"qwen3_asr-published": 1}
 # Samples from one window to the next, in the models of GLM-ASR.
 GLM_HOP = 200
 
@@ -165,6 +169,10 @@ def models():
             dict(hidden_size=48, head_dim=12, num_key_value_heads=1, tie_word_embeddings=True),
             d_model=48, encoder_attention_heads=3, encoder_layers=3, num_mel_bins=21,
             downsample_hidden_size=10, n_window_infer=100, activation_function="relu",
+        ),
+        "qwen3_asr-published": lambda: qwen3_asr(
+            dict(hidden_size=24, head_dim=8, tie_word_embeddings=True), d_model=24,
+            encoder_layers=1, num_mel_bins=16, downsample_hidden_size=8,
         ),
     }
 
@@ -282,11 +290,51 @@ def record(folder, model, extractor, words):
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+def as_published(folder):
+    """Makes a folder of Qwen3-ASR have the names of published models."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    rope = config["text_config"].pop("rope_parameters")
+    config["text_config"] |= dict(
+        model_type="qwen3_asr_text", rope_theta=rope["rope_theta"],
+        rope_scaling=dict(
+            mrope_interleaved=True, interleaved=True, mrope_section=[2, 1, 1],
+            rope_type="default", type="default",
+        ),
+    )
+    audio = config["audio_config"]
+    audio |= dict(model_type="qwen3_asr_audio_encoder", max_source_positions=1_500)
+    del audio["max_position_embeddings"]
+    names = ("architectures", "model_type", "dtype", "transformers_version")
+    outer = {name: config.pop(name) for name in names}
+    outer |= dict(support_languages=["Chinese", "English"], thinker_config=config)
+    path.write_text(json.dumps(outer, indent=2) + "\n")
+    new = {
+        "model.language_model.": "thinker.model.", "model.audio_tower.": "thinker.audio_tower.",
+        "model.multi_modal_projector.linear_1.": "thinker.audio_tower.proj1.",
+        "model.multi_modal_projector.linear_2.": "thinker.audio_tower.proj2.",
+    }
+
+    def renamed(name):
+        [old] = [old for old in new if name.startswith(old)]
+        return new[old] + name.removeprefix(old)
+
+    path = folder / "model.safetensors"
+    tensors = {renamed(name): tensor for name, tensor in load_file(path).items()}
+    save_file(tensors, path, metadata=dict(format="pt"))
+    path.chmod(0o644)
+    path = folder / "preprocessor_config.json"
+    fields = json.loads(path.read_text())
+    fields = {name: fields[name] for name in fields if name not in ("min_length", "n_window")}
+    fields["feature_extractor_type"] = "WhisperFeatureExtractor"
+    path.write_text(json.dumps(fields, indent=2) + "\n")
+
+
 def build(name, kind, config):
     folder = HERE / "hearing" / name
     config._attn_implementation = "eager"
     model = kind(config).eval()
-    randomize(model, seed=sum(name.encode()))
+    randomize(model, seed=sum(name.encode()) + SEEDS.get(name, 0))
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tokenizer().save_pretrained(folder)
@@ -299,6 +347,8 @@ def build(name, kind, config):
     extractor.save_pretrained(folder)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     record(folder, model, extractor, tokenizer())
+    if name.endswith("-published"):
+        as_published(folder)
 
 
 def main():

@@ -43,7 +43,8 @@ fn samples(sound: &Sound) -> Vec<f32> {
 fn spectrograms_and_counts_are_those_of_transformers() {
     let models = ["qwen2_audio", "voxtral", "audio_flamingo_3", "glm_asr", "qwen3_asr"];
     let wide = models.map(|model| format!("{model}-wide"));
-    for model in models.map(str::to_owned).into_iter().chain(wide) {
+    let all = models.map(str::to_owned).into_iter().chain(wide);
+    for model in all.chain(["qwen3_asr-published".to_owned()]) {
         let folder = tests().join("hearing").join(&model);
         let golden = std::fs::read(folder.join("golden.json")).unwrap();
         let golden: Golden = serde_json::from_slice(&golden).unwrap();

@@ -139,7 +139,11 @@ impl AudioPlan {
             AudioFamily::Qwen3Asr => "qwen3_asr_encoder",
             AudioFamily::Qwen3Omni => "qwen3_omni_moe_audio_encoder",
         };
-        if fields.text(MODEL_TYPE)?.is_some_and(|name| name != expected) {
+        // Qwen3-ASR as published.
+        let published = "qwen3_asr_audio_encoder";
+        let is_of_family =
+            |name: &str| name == expected || family == AudioFamily::Qwen3Asr && name == published;
+        if fields.text(MODEL_TYPE)?.is_some_and(|name| !is_of_family(name)) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
         }
         let audio_tower = tower_config(family, &fields)?;
@@ -201,15 +205,18 @@ impl AudioPlan {
             AudioFamily::Qwen2_5Omni => (vec![("proj", self.outputs)], Joining::MeansInWindows),
             AudioFamily::Voxtral => (two(self.outputs), Joining::WholeSideBySide),
             AudioFamily::GlmAsr => (two(2 * self.outputs), Joining::SideBySide),
-            AudioFamily::Qwen3Asr => {
+            AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => {
                 let encoder = place(&TOWERS, "conv_out");
-                let projector = place(&PROJECTORS, "linear_1");
-                let modules = Modules { encoder, projector, layers: ["linear_1", "linear_2"] };
-                return self.load_qwen3(loader, modules);
-            }
-            AudioFamily::Qwen3Omni => {
-                let encoder = place(&TOWERS, "conv_out");
-                let modules = Modules { encoder, projector: encoder, layers: ["proj1", "proj2"] };
+                let within = ["proj1", "proj2"];
+                // Qwen3-ASR as published has the projector in the tower, too.
+                let modules = match loader.has(&format!("{encoder}.{}.weight", within[0])) {
+                    true => Modules { encoder, projector: encoder, layers: within },
+                    false => Modules {
+                        encoder,
+                        projector: place(&PROJECTORS, "linear_1"),
+                        layers: ["linear_1", "linear_2"],
+                    },
+                };
                 return self.load_qwen3(loader, modules);
             }
         };

@@ -1,5 +1,5 @@
-//! The configs of Qwen2.5-Omni and Qwen3-Omni. The object `thinker_config` has the model that reads,
-//! sees and hears, and writes text. The parts that speak are not served.
+//! The configs of Qwen2.5-Omni, Qwen3-Omni, and Qwen3-ASR as published. The object `thinker_config`
+//! has the model that reads, sees and hears, and writes text. The parts that speak are not served.
 
 use serde_json::json;
 
@@ -16,6 +16,8 @@ struct Omni {
     /// `model_type` of the whole model, and of the thinker.
     whole: &'static str,
     thinker: &'static str,
+    /// Whether transformers has the fields of the thinker in the place of the object.
+    may_be_flat: bool,
 }
 
 const OMNIS: &[Omni] = &[
@@ -24,12 +26,21 @@ const OMNIS: &[Omni] = &[
         other_names: &["Qwen2_5OmniThinkerForConditionalGeneration", "Qwen2_5OmniModel"],
         whole: "qwen2_5_omni",
         thinker: "qwen2_5_omni_thinker",
+        may_be_flat: false,
     },
     Omni {
         class: "Qwen3OmniMoeForConditionalGeneration",
         other_names: &["Qwen3OmniMoeThinkerForConditionalGeneration"],
         whole: "qwen3_omni_moe",
         thinker: "qwen3_omni_moe_thinker",
+        may_be_flat: false,
+    },
+    Omni {
+        class: "Qwen3ASRForConditionalGeneration",
+        other_names: &[],
+        whole: "qwen3_asr",
+        thinker: "qwen3_asr_thinker",
+        may_be_flat: true,
     },
 ];
 
@@ -52,6 +63,9 @@ pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
     let Some(omni) = OMNIS.iter().find(is_of) else { return Ok(None) };
     let fields = if kind == Some(omni.whole) {
         let thinker = outer.nested(CONFIG)?;
+        if thinker.is_none() && omni.may_be_flat {
+            return Ok(None);
+        }
         let mut thinker = thinker
             .ok_or_else(|| outer.missing(CONFIG, "an object with the fields of the thinker"))?;
         if thinker.text(MODEL_TYPE)?.is_some_and(|name| name != omni.thinker) {
@@ -116,6 +130,12 @@ mod tests {
         let class = json!(["Qwen3OmniMoeForConditionalGeneration"]);
         assert_eq!(later.value("architectures"), Some(&class));
         assert_eq!(later.text("model_type").unwrap(), Some("qwen3_omni_moe"));
+        let flat = json!({ "model_type": "qwen3_asr", "audio_token_id": 7 });
+        assert!(read(flat).unwrap().is_none());
+        let thinker = json!({ "audio_token_id": 7 });
+        let nested = json!({ "model_type": "qwen3_asr", "thinker_config": thinker });
+        let nested = read(nested).unwrap().unwrap();
+        assert_eq!(nested.count("audio_token_id").unwrap(), Some(7));
     }
 
     #[test]

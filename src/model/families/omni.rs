@@ -2,19 +2,16 @@
 //! text (<https://arxiv.org/abs/2503.20215>, <https://arxiv.org/abs/2509.17765>). The parts that speak
 //! are `talker`, and `token2wav` or `code2wav`.
 
-use super::wrappers::{AXES, AXES_IN_TURNS, PLAIN, sizes};
+use super::wrappers::{AXES, AXES_IN_TURNS, IN_THINKER, PLAIN, sizes};
 use super::{
     AudioFamily, ConfigError, Defaults, Family, Fields, ModelConfig, MoeConfig, TextModel,
-    TextPlace, VisionFamily, WindowRule, Wrapper, qwen2, qwen2_moe, qwen3_moe,
+    VisionFamily, WindowRule, Wrapper, qwen2, qwen2_moe, qwen3_moe,
 };
 
 /// The classes of the whole models. Those of the thinkers alone and of published models are read as
 /// these.
 const CLASS: &str = "Qwen2_5OmniForConditionalGeneration";
 const QWEN3_CLASS: &str = "Qwen3OmniMoeForConditionalGeneration";
-
-/// The text model of a whole model.
-const IN_THINKER: TextPlace = TextPlace { base: "thinker.model", lm_head: "thinker.lm_head" };
 
 /// Qwen2.5-Omni.
 pub(super) const QWEN2_5_OMNI: Wrapper = Wrapper {

@@ -20,6 +20,9 @@ pub(super) const INSIDE: TextPlace = TextPlace::INSIDE;
 /// writes for older classes.
 pub(super) const BESIDE: TextPlace =
     TextPlace { base: "language_model.model", lm_head: "language_model.lm_head" };
+/// The text model of a model that also speaks, and of Qwen3-ASR as published.
+pub(super) const IN_THINKER: TextPlace =
+    TextPlace { base: "thinker.model", lm_head: "thinker.lm_head" };
 /// The names of a text model alone.
 pub(super) const PLAIN: TextPlace = TextPlace { base: "model", lm_head: "lm_head" };
 
