@@ -31,6 +31,9 @@ from transformers import (
     GlmAsrConfig,
     GlmAsrForConditionalGeneration,
     GlmAsrProcessor,
+    MusicFlamingoConfig,
+    MusicFlamingoForConditionalGeneration,
+    MusicFlamingoProcessor,
     PreTrainedTokenizerFast,
     Qwen3ASRConfig,
     Qwen3ASRFeatureExtractor,
@@ -111,6 +114,18 @@ def audio_flamingo_3(text, fields, **tower):
     )
 
 
+def music_flamingo(text, fields, **tower):
+    sizes = dict(
+        model_type="audioflamingo3_encoder", hidden_size=32, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=48, num_mel_bins=16, max_source_positions=50,
+    )
+    return MusicFlamingoForConditionalGeneration, MusicFlamingoConfig(
+        text_config=text_config("qwen2", **text), audio_config=sizes | tower,
+        audio_token_id=FIRST_TAG, audio_bos_token_id=FIRST_TAG + 1,
+        audio_eos_token_id=FIRST_TAG + 2, **fields,
+    )
+
+
 def glm_asr(text, act, **tower):
     # A multiple of four frames: windows are GLM_HOP apart.
     sizes = dict(
@@ -156,6 +171,17 @@ def models():
             hidden_size=48, num_attention_heads=3, num_hidden_layers=3,
             activation_function="gelu_new",
         ),
+        "music_flamingo": lambda: music_flamingo({}, {}),
+        "music_flamingo-wide": lambda: music_flamingo(
+            dict(hidden_size=48, num_key_value_heads=1),
+            dict(
+                projector_bias=False, projector_hidden_act="relu", audio_frame_step=0.02,
+                rope_parameters=dict(
+                    rope_type="default", rope_theta=90.0, partial_rotary_factor=0.5,
+                ),
+            ),
+            num_mel_bins=24, hidden_size=24, num_attention_heads=3, num_hidden_layers=1,
+        ),
         "glm_asr": lambda: glm_asr(dict(head_dim=8), "gelu"),
         "glm_asr-wide": lambda: glm_asr(
             dict(head_dim=12, num_key_value_heads=1, tie_word_embeddings=True), "relu",
@@ -178,7 +204,10 @@ def models():
 
 
 # Those that cut a sound to parts, and say how much of the last part is sound.
-PROCESSORS = {"audioflamingo3": AudioFlamingo3Processor, "glmasr": GlmAsrProcessor}
+PROCESSORS = {
+    "audioflamingo3": AudioFlamingo3Processor, "glmasr": GlmAsrProcessor,
+    "musicflamingo": MusicFlamingoProcessor,
+}
 
 
 def qwen3_inputs(extractor, sounds):
@@ -214,7 +243,10 @@ def inputs_of(model, extractor, words, sounds):
     if config.model_type in PROCESSORS:
         # One text needs no padding, and the processor wants a token for it.
         words.pad_token = words.convert_ids_to_tokens(0)
-        processor = PROCESSORS[config.model_type](extractor, words, audio_token="<|AUDIO|>")
+        marks = dict(audio_bos_token="<|audio_bos|>", audio_eos_token="<|audio_eos|>")
+        marks = marks if config.model_type == "musicflamingo" else {}
+        kind = PROCESSORS[config.model_type]
+        processor = kind(extractor, words, audio_token="<|AUDIO|>", **marks)
         inputs = processor(text=["<|AUDIO|>"] * len(sounds), audio=sounds, sampling_rate=RATE)
         counts = (inputs["input_ids"] == FIRST_TAG).sum(-1).tolist()
         return {name: inputs[name] for name in ("input_features", "input_features_mask")}, counts
@@ -276,7 +308,10 @@ def record(folder, model, extractor, words):
         placed = list(tokens)
         for index in of_prompt:
             after = text(4)
-            tokens += [token] * all_of[index][1][0] + after
+            embeds = [token] * all_of[index][1][0]
+            has_marks = model.config.model_type == "musicflamingo"
+            tokens += [token + 1, *embeds, token + 2] if has_marks else embeds
+            tokens += after
             placed += [token] + after
         if of_prompt:
             inputs, _ = inputs_of(model, extractor, words, [sounds[index] for index in of_prompt])

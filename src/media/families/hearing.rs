@@ -1,6 +1,6 @@
 //! Sounds of models that answer about them: HF `Qwen2AudioProcessor`, `VoxtralProcessor`,
-//! `AudioFlamingo3Processor`, `GlmAsrProcessor`, `Qwen2_5OmniProcessor`, `Qwen3ASRProcessor` and
-//! `Qwen3OmniMoeProcessor`.
+//! `AudioFlamingo3Processor`, `MusicFlamingoProcessor`, `GlmAsrProcessor`, `Qwen2_5OmniProcessor`,
+//! `Qwen3ASRProcessor` and `Qwen3OmniMoeProcessor`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -28,8 +28,10 @@ use crate::model_files;
 /// The longest sound of Voxtral, in spectrograms. It was trained for 40 minutes.
 const SPECTROGRAMS_MAX: usize = 80;
 
-/// The longest sounds of Audio Flamingo 3 and GLM-ASR, in seconds, if their files do not say.
+/// The longest sounds of Audio Flamingo 3, Music Flamingo and GLM-ASR, in seconds, if their files do
+/// not say.
 const AUDIO_FLAMINGO_3_SECONDS: f64 = 600.0;
+const MUSIC_FLAMINGO_SECONDS: f64 = 1_200.0;
 const GLM_ASR_SECONDS: f64 = 655.0;
 
 /// The longest sound of Qwen3-ASR, in seconds. Its authors name 20 minutes.
@@ -83,6 +85,7 @@ impl Hearing {
             AudioFamily::AudioFlamingo3 => {
                 spectrograms_max(model, &config, AUDIO_FLAMINGO_3_SECONDS)?
             }
+            AudioFamily::MusicFlamingo => spectrograms_max(model, &config, MUSIC_FLAMINGO_SECONDS)?,
             AudioFamily::GlmAsr => spectrograms_max(model, &config, GLM_ASR_SECONDS)?,
             AudioFamily::Qwen2_5Omni => config.num_windows().div_ceil(2 * sounds.num_frames),
             AudioFamily::Qwen3Asr => {
@@ -297,7 +300,7 @@ impl FamilyProcessor for Hearing {
                 "<|audio_bos|><|AUDIO|><|audio_eos|>"
             }
             AudioFamily::Voxtral => "[BEGIN_AUDIO][AUDIO]",
-            AudioFamily::AudioFlamingo3 => "<sound>",
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => "<sound>",
             AudioFamily::GlmAsr => "<|begin_of_audio|><|pad|><|end_of_audio|>",
             AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => {
                 "<|audio_start|><|audio_pad|><|audio_end|>"
@@ -320,7 +323,13 @@ impl FamilyProcessor for Hearing {
     }
 
     fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
-        vec![self.sounds.placeholder; media.num_embeds]
+        let embeds = std::iter::repeat_n(self.sounds.placeholder, media.num_embeds);
+        match self.sounds.marks {
+            Some([before, behind]) => {
+                std::iter::once(before).chain(embeds).chain([behind]).collect()
+            }
+            None => embeds.collect(),
+        }
     }
 
     fn is_placeholder(&self, token: TokenId) -> bool {
@@ -337,9 +346,10 @@ impl FamilyProcessor for Hearing {
 
     fn sound_seconds(&self) -> Option<u32> {
         match self.sounds.family {
-            AudioFamily::Qwen2Audio | AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni => {
-                None
-            }
+            AudioFamily::Qwen2Audio
+            | AudioFamily::AudioFlamingo3
+            | AudioFamily::MusicFlamingo
+            | AudioFamily::Qwen2_5Omni => None,
             // It takes more, and vLLM gives it no more at once.
             AudioFamily::Qwen3Asr => u32::try_from(self.extractor.config().seconds).ok(),
             AudioFamily::Qwen3Omni => u32::try_from(QWEN3_OMNI_SECONDS).ok(),
@@ -353,7 +363,9 @@ impl FamilyProcessor for Hearing {
         match self.sounds.family {
             AudioFamily::Qwen2Audio => self.one(samples),
             AudioFamily::Voxtral => self.all(samples),
-            AudioFamily::AudioFlamingo3 | AudioFamily::GlmAsr => self.parts(samples),
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo | AudioFamily::GlmAsr => {
+                self.parts(samples)
+            }
             AudioFamily::Qwen2_5Omni => self.in_windows(samples),
             AudioFamily::Qwen3Asr => self.ended(samples, QWEN3_ASR_SAMPLES_MIN),
             AudioFamily::Qwen3Omni => self.ended(samples, 0),

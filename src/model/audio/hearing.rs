@@ -1,5 +1,5 @@
-//! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3,
-//! Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR and Qwen3-Omni is in [`super::qwen3`].
+//! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3, Music
+//! Flamingo, Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR and Qwen3-Omni is in [`super::qwen3`].
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -19,6 +19,7 @@ use playhouse_kernels::{Activation, activate, add};
 
 use super::audio_tower::{AudioTower, TowerConfig};
 use super::qwen3::{Modules, PartConfig, Qwen3Hearing};
+use super::rotary_time::RotaryTime;
 use super::tower_config::{WINDOW, tower_config};
 use crate::model::config::{ActivationName, ConfigError, Fields};
 use crate::model::encoder_decoder::NORM;
@@ -46,6 +47,8 @@ pub(crate) enum AudioFamily {
     Voxtral,
     /// Whisper's encoder. Two states become one embedding: their mean, behind two layers.
     AudioFlamingo3,
+    /// The same, and states turn with their times.
+    MusicFlamingo,
     /// An encoder with rotary positions. Four states become one embedding, side by side.
     GlmAsr,
     /// Whisper's encoder of short parts of a sound. Two states become one embedding: their mean.
@@ -76,6 +79,8 @@ pub(crate) struct Sounds {
     pub(crate) num_frames: usize,
     /// States that become one embedding.
     pub(crate) merge: usize,
+    /// The tokens before and behind embeddings, which the text of a sound's place lacks.
+    pub(crate) marks: Option<[u32; 2]>,
 }
 
 impl Sounds {
@@ -87,7 +92,14 @@ impl Sounds {
         let plan = AudioPlan::of(family, outer, 1)?;
         let TowerConfig { num_mel_bins, num_frames, .. } = plan.audio_tower;
         let AudioPlan { placeholder, merge, .. } = plan;
-        Ok(Self { family, placeholder, num_mel_bins, num_frames, merge })
+        let marks = match family {
+            AudioFamily::MusicFlamingo => Some([
+                token(outer, "audio_bos_token_id")?.unwrap_or(151_670),
+                token(outer, "audio_eos_token_id")?.unwrap_or(151_671),
+            ]),
+            _ => None,
+        };
+        Ok(Self { family, placeholder, num_mel_bins, num_frames, merge, marks })
     }
 }
 
@@ -100,6 +112,8 @@ pub(crate) struct AudioPlan {
     merge: usize,
     /// Those of Qwen3-ASR and Qwen3-Omni.
     parts: PartConfig,
+    /// That of Music Flamingo.
+    times: Option<RotaryTime>,
     activation: Activation,
     /// Whether the layers of the projector have biases.
     has_bias: bool,
@@ -133,36 +147,33 @@ impl AudioPlan {
         let expected = match family {
             AudioFamily::Qwen2Audio => "qwen2_audio_encoder",
             AudioFamily::Voxtral => "voxtral_encoder",
-            AudioFamily::AudioFlamingo3 => "audioflamingo3_encoder",
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => "audioflamingo3_encoder",
             AudioFamily::GlmAsr => "glmasr_encoder",
             AudioFamily::Qwen2_5Omni => "qwen2_5_omni_audio_encoder",
             AudioFamily::Qwen3Asr => "qwen3_asr_encoder",
             AudioFamily::Qwen3Omni => "qwen3_omni_moe_audio_encoder",
         };
-        // Qwen3-ASR as published.
-        let published = "qwen3_asr_audio_encoder";
-        let is_of_family =
-            |name: &str| name == expected || family == AudioFamily::Qwen3Asr && name == published;
+        let published = match family {
+            AudioFamily::Qwen3Asr => "qwen3_asr_audio_encoder",
+            AudioFamily::MusicFlamingo => "musicflamingo_encoder",
+            _ => expected,
+        };
+        let is_of_family = |name: &str| name == expected || name == published;
         if fields.text(MODEL_TYPE)?.is_some_and(|name| !is_of_family(name)) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
         }
         let audio_tower = tower_config(family, &fields)?;
         let merge = merge(family, &fields, &audio_tower)?;
-        let token = |field: &str| {
-            let id = outer.count(field)?;
-            id.map(|id| u32::try_from(id).map_err(|_| outer.invalid(field, "a token id")))
-                .transpose()
-        };
         let default = match family {
             AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Omni => 151_646,
             AudioFamily::Voxtral => 24,
-            AudioFamily::AudioFlamingo3 => 151_669,
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => 151_669,
             AudioFamily::GlmAsr => 59_260,
             AudioFamily::Qwen3Asr => 151_676,
         };
-        let placeholder = match token("audio_token_index")? {
+        let placeholder = match token(outer, "audio_token_index")? {
             Some(token) => token,
-            None => token("audio_token_id")?.unwrap_or(default),
+            None => token(outer, "audio_token_id")?.unwrap_or(default),
         };
         const ACT: &str = "projector_hidden_act";
         let name = ActivationName::from_name(outer.text(ACT)?.unwrap_or("gelu"));
@@ -176,13 +187,32 @@ impl AudioPlan {
             | AudioFamily::Qwen3Asr
             | AudioFamily::Qwen3Omni => true,
             AudioFamily::Voxtral => false,
-            AudioFamily::AudioFlamingo3 => outer.flag_or("projector_bias", true)?,
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => {
+                outer.flag_or("projector_bias", true)?
+            }
         };
         let parts = match family {
             AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => PartConfig::read(&fields)?,
             _ => PartConfig::default(),
         };
-        Ok(Self { family, audio_tower, placeholder, merge, parts, activation, has_bias, outputs })
+        let times = match family {
+            AudioFamily::MusicFlamingo => {
+                let TowerConfig { hidden_size, num_frames, .. } = audio_tower;
+                Some(RotaryTime::read(outer, hidden_size, num_frames / merge)?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            family,
+            audio_tower,
+            placeholder,
+            merge,
+            parts,
+            times,
+            activation,
+            has_bias,
+            outputs,
+        })
     }
 
     /// Loads the tower.
@@ -201,7 +231,9 @@ impl AudioPlan {
         let two = |width: usize| vec![("linear_1", width), ("linear_2", self.outputs)];
         let (parts, joining) = match self.family {
             AudioFamily::Qwen2Audio => (vec![("linear", self.outputs)], Joining::Means),
-            AudioFamily::AudioFlamingo3 => (two(self.outputs), Joining::Means),
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => {
+                (two(self.outputs), Joining::Means)
+            }
             AudioFamily::Qwen2_5Omni => (vec![("proj", self.outputs)], Joining::MeansInWindows),
             AudioFamily::Voxtral => (two(self.outputs), Joining::WholeSideBySide),
             AudioFamily::GlmAsr => (two(2 * self.outputs), Joining::SideBySide),
@@ -254,6 +286,12 @@ impl AudioPlan {
     }
 }
 
+/// Returns the id of a token in `config.json`.
+fn token(outer: &Fields, field: &str) -> Result<Option<u32>, ConfigError> {
+    let id = outer.count(field)?;
+    id.map(|id| u32::try_from(id).map_err(|_| outer.invalid(field, "a token id"))).transpose()
+}
+
 /// Returns the number of states that become one embedding.
 fn merge(
     family: AudioFamily,
@@ -265,10 +303,12 @@ fn merge(
     let TowerConfig { hidden_size: width, num_frames, ref stack, .. } = *audio_tower;
     match family {
         AudioFamily::Qwen2Audio => Ok(2),
-        AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni if num_frames.is_multiple_of(2) => {
+        AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo | AudioFamily::Qwen2_5Omni
+            if num_frames.is_multiple_of(2) =>
+        {
             Ok(2)
         }
-        AudioFamily::AudioFlamingo3 => {
+        AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => {
             Err(fields.invalid("max_source_positions", "an even number"))
         }
         AudioFamily::Qwen2_5Omni => Err(fields.invalid(WINDOW, "an even number")),
@@ -323,6 +363,10 @@ impl HearingEncoder {
                 let parts: Vec<_> = item.tensors.iter().map(|mel| (mel, whole)).collect();
                 self.side_by_side(&parts)?
             }
+        };
+        let features = match &self.plan.times {
+            Some(times) => times.rotated(features, whole / self.plan.merge),
+            None => features,
         };
         let embeddings = self.projected(features);
         let (found, expected) = (embeddings.dims()[0], item.num_embeds);

@@ -6,6 +6,7 @@ use super::{AudioFamily, Defaults, Family, TextModel, Wrapper, llama, qwen2, qwe
 const QWEN2_AUDIO_CLASS: &str = "Qwen2AudioForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
 const AUDIO_FLAMINGO_3_CLASS: &str = "AudioFlamingo3ForConditionalGeneration";
+const MUSIC_FLAMINGO_CLASS: &str = "MusicFlamingoForConditionalGeneration";
 const GLM_ASR_CLASS: &str = "GlmAsrForConditionalGeneration";
 const QWEN3_ASR_CLASS: &str = "Qwen3ASRForConditionalGeneration";
 
@@ -73,6 +74,23 @@ pub(super) const AUDIO_FLAMINGO_3: Wrapper = Wrapper {
     unread: TOWER,
     vision: &[],
     audio: Some(AudioFamily::AudioFlamingo3),
+};
+
+/// Music Flamingo.
+pub(super) const MUSIC_FLAMINGO: Wrapper = Wrapper {
+    architecture: MUSIC_FLAMINGO_CLASS,
+    model_type: "musicflamingo",
+    models: "Music Flamingo, in the form of transformers",
+    texts: &[TextModel {
+        family: Family { architecture: MUSIC_FLAMINGO_CLASS, ..qwen2::FAMILY },
+        sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[],
+    audio: Some(AudioFamily::MusicFlamingo),
 };
 
 /// GLM-ASR.

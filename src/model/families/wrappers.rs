@@ -362,6 +362,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::QWEN2_AUDIO,
     hearing::VOXTRAL,
     hearing::AUDIO_FLAMINGO_3,
+    hearing::MUSIC_FLAMINGO,
     hearing::GLM_ASR,
     hearing::QWEN3_ASR,
     omni::QWEN2_5_OMNI,
