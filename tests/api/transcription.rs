@@ -1,6 +1,6 @@
 //! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common and
-//! of the processors of GLM-ASR and Qwen3-ASR. Texts are those of transformers: `tests/fidelity/make_transcription.py`
-//! recorded all.
+//! of the processors of GLM-ASR, Qwen3-ASR and Qwen3-Omni. Texts are those of transformers:
+//! `tests/fidelity/make_transcription.py` and `make_omni.py` recorded all.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

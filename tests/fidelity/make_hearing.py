@@ -6,8 +6,8 @@
 Each model is a folder with seeded random weights and the config of its feature extractor, plus
 `golden.json`: sounds, their spectrograms, their embeddings, and prompts with sounds: token ids, and
 log-probabilities after the last token, in float32. The sounds are made of those of
-`tests/fidelity/speech`. `qwen3_asr-published` has the names of published models: `thinker_config` in
-the config, and `thinker.` before the names of tensors.
+`tests/fidelity/speech`. `qwen3_asr-published` has the names of published models: `thinker_config`
+in the config, and `thinker.` before the names of tensors.
 
 Needs: torch, transformers >= 5, safetensors, soundfile. Nothing is downloaded.
 """

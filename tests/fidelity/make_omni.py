@@ -299,7 +299,8 @@ def sound_record(model, extractor, parts, count):
 
 
 def video_inputs(model, processor, video):
-    inputs = processor([torch.tensor(draw_video(*video[:3])).permute(0, 3, 1, 2)], return_tensors="pt")
+    frames = torch.tensor(draw_video(*video[:3])).permute(0, 3, 1, 2)
+    inputs = processor([frames], return_tensors="pt")
     # HF `Qwen2_5OmniProcessor` takes two frames a second, whatever the video has, and
     # `Qwen3OmniMoeProcessor` one.
     fps = 1.0 if is_later(model.config) else 2.0

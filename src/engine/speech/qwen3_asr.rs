@@ -32,8 +32,8 @@ pub(super) fn prompt(order: &SpeechOrder<'_>, sound: &str) -> String {
     format!("{before}<|im_start|>user\n{sound}<|im_end|>\n<|im_start|>assistant\n{language}")
 }
 
-/// Returns a client's text without marks of turns (`<|…|>`) and of texts. Removals make no new mark:
-/// each end of a mark is looked up in the text that is kept.
+/// Returns a client's text without marks of turns (`<|…|>`) and of texts. Removals make no new
+/// mark: each end of a mark is looked up in the text that is kept.
 fn without_markers(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     for character in text.chars() {
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(read(&["language ", "lessons"]), ["", "language lessons"]);
         assert_eq!(read(&["language a\n", "b"]), ["language a\n", "b"]);
         let long = format!("language {}", "x".repeat(41));
-        assert_eq!(read(&[&long, "y"]), [long.clone(), "y".to_owned()]);
+        assert_eq!(read(&[long.as_str(), "y"]), [long.clone(), "y".to_owned()]);
     }
 
     #[test]

@@ -28,8 +28,8 @@ use crate::model_files;
 /// The longest sound of Voxtral, in spectrograms. It was trained for 40 minutes.
 const SPECTROGRAMS_MAX: usize = 80;
 
-/// The longest sounds of Audio Flamingo 3, Music Flamingo and GLM-ASR, in seconds, if their files do
-/// not say.
+/// The longest sounds of Audio Flamingo 3, Music Flamingo and GLM-ASR, in seconds, if their files
+/// do not say.
 const AUDIO_FLAMINGO_3_SECONDS: f64 = 600.0;
 const MUSIC_FLAMINGO_SECONDS: f64 = 1_200.0;
 const GLM_ASR_SECONDS: f64 = 655.0;

@@ -44,7 +44,8 @@ enum Clock {
     },
 }
 
-/// Frames a second of HF `Qwen2_5OmniProcessor` and `Qwen3OmniMoeProcessor`, if a client gives none.
+/// Frames a second of HF `Qwen2_5OmniProcessor` and `Qwen3OmniMoeProcessor`, if a client gives
+/// none.
 const FPS_OF_QWEN2_5_OMNI: f64 = 2.0;
 const FPS_OF_QWEN3_OMNI: f64 = 1.0;
 

@@ -1,5 +1,6 @@
-//! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3, Music
-//! Flamingo, Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR and Qwen3-Omni is in [`super::qwen3`].
+//! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3,
+//! Music Flamingo, Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR and Qwen3-Omni is in
+//! [`super::qwen3`].
 //!
 //! | tensor | shape |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Qwen2.5-Omni and Qwen3-Omni, of which the thinkers are served: they read, see and hear, and write
-//! text (<https://arxiv.org/abs/2503.20215>, <https://arxiv.org/abs/2509.17765>). The parts that speak
-//! are `talker`, and `token2wav` or `code2wav`.
+//! Qwen2.5-Omni and Qwen3-Omni, of which the thinkers are served: they read, see and hear, and
+//! write text (<https://arxiv.org/abs/2503.20215>, <https://arxiv.org/abs/2509.17765>). The parts
+//! that speak are `talker`, and `token2wav` or `code2wav`.
 
 use super::wrappers::{AXES, AXES_IN_TURNS, IN_THINKER, PLAIN, sizes};
 use super::{
