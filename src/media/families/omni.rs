@@ -114,6 +114,10 @@ impl FamilyProcessor for Omni {
         self.sounds.sampling_rate()
     }
 
+    fn sound_seconds(&self) -> Option<u32> {
+        self.sounds.sound_seconds()
+    }
+
     fn audio(
         &self,
         samples: &[f32],

@@ -215,6 +215,7 @@ fn texts_of_places_are_those_of_the_tokenizer() {
     assert!(!processor.is_placeholder(441) && processor.is_placeholder(440));
     let later = self::processor(MODELS[2]);
     assert_eq!(later.modalities(), all);
+    assert_eq!((processor.sound_seconds(), later.sound_seconds()), (None, Some(2_400)));
     let texts = all.map(|modality| later.numbered_placeholder(modality, 1));
     assert_eq!(
         texts,
