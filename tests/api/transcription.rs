@@ -25,6 +25,8 @@ struct Golden {
     /// Sounds of `speech`, one after the other.
     parts: Vec<String>,
     language: Option<String>,
+    /// The language of a translation.
+    to_language: Option<String>,
     token_ids: Vec<u32>,
     text: String,
 }
@@ -92,7 +94,9 @@ fn file(parts: &[String]) -> Vec<u8> {
 /// Returns the fields of a form that asks for a recorded answer.
 fn fields(golden: &Golden) -> Vec<(&str, &str)> {
     let language = golden.language.as_deref().map(|code| ("language", code));
-    language.into_iter().chain([("max_completion_tokens", TOKENS)]).collect()
+    let to_language = golden.to_language.as_deref().map(|code| ("to_language", code));
+    let languages = language.into_iter().chain(to_language);
+    languages.chain([("max_completion_tokens", TOKENS)]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,12 +114,14 @@ async fn check_texts(model: &str) {
     let served = served(model).await;
     for golden in recorded(model) {
         let (file, fields) = (file(&golden.parts), fields(&golden));
-        let (status, answer) = speech::post(&served, "transcriptions", Some(&file), &fields).await;
-        let what = format!("{:?} in {:?}: {answer}", golden.parts, golden.language);
+        let is_translated = golden.to_language.is_some();
+        let route = if is_translated { "translations" } else { "transcriptions" };
+        let (status, answer) = speech::post(&served, route, Some(&file), &fields).await;
+        let what = format!("{:?} {fields:?}: {answer}", golden.parts);
         assert_eq!((status, &answer["text"]), (200, &json!(golden.text)), "{what}");
-        assert_eq!(answer["usage"]["type"], "duration", "{what}");
+        assert_eq!(answer["usage"]["type"] == "duration", !is_translated, "{what}");
         let with_prompt = [&fields[..], &[("prompt", "Names: Ann")]].concat();
-        let (_, again) = speech::post(&served, "transcriptions", Some(&file), &with_prompt).await;
+        let (_, again) = speech::post(&served, route, Some(&file), &with_prompt).await;
         assert_eq!(again["text"], answer["text"], "{what}");
     }
     served.stop().await;

@@ -9,7 +9,7 @@ in float32. The sounds are those of `tests/fidelity/speech`.
 
 - Voxtral has a `tekken.json`. The prompts are those of mistral-common's `encode_transcription`,
   with and without a language.
-- GLM-ASR has a chat template. The prompts are those of its processor for vLLM's instruction.
+- GLM-ASR has a chat template. The prompts are those of its processor for vLLM's instructions.
 - Qwen3-ASR's prompts are those of its processor for vLLM's turns. `output` is all that the model
   writes. `text` is the part behind the last `<asr_text>`.
 
@@ -82,7 +82,10 @@ TURNS = [
     "<|audio_end|>",
 ]
 TAG = "<asr_text>"
-INSTRUCTION = "<|pad|>can you transcribe the speech into a written format?"
+INSTRUCTIONS = {
+    None: "<|pad|>can you transcribe the speech into a written format?",
+    "de": "<|pad|>translate the speech to German",
+}
 
 
 def samples(parts):
@@ -214,16 +217,19 @@ def glm_asr(folder):
     model = build(folder, GlmAsrForConditionalGeneration(config), 31, letters, extractor)
     words.save_pretrained(folder)
     processor = GlmAsrProcessor(extractor, words)
-    message = dict(role="user", content=INSTRUCTION)
-    prompt = words.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
     golden = []
-    for parts in [["rising"], ["noise"], ["rising", "clicks", "noise", "rising"]]:
+    all_parts = [["rising"], ["noise"], ["rising", "clicks", "noise", "rising"]]
+    for parts, to_language in [(parts, code) for parts in all_parts for code in INSTRUCTIONS]:
+        message = dict(role="user", content=INSTRUCTIONS[to_language])
+        prompt = words.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
         inputs = processor(text=prompt, audio=samples(parts), sampling_rate=RATE)
         tokens = inputs["input_ids"][0].tolist()
         features = {name: inputs[name] for name in ("input_features", "input_features_mask")}
         written = greedy(model, tokens, features)
         text = words.decode(written, skip_special_tokens=True)
-        golden.append(dict(parts=parts, language=None, token_ids=tokens, text=text))
+        golden.append(dict(
+            parts=parts, language=None, to_language=to_language, token_ids=tokens, text=text,
+        ))
     return golden
 
 

@@ -1,19 +1,17 @@
 //! Models that write down what they hear: their prompts, and sounds in pieces that they take.
 
+mod instructed;
 mod languages;
 mod pieces;
 mod qwen3_asr;
-mod qwen3_omni;
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
-use crate::api::{ChatPrompt, Modality, TextCodec, TokenId};
+use crate::api::{Modality, TextCodec, TokenId};
+use instructed::Instructed;
 use languages::{FURTHER, SUPPORTED, VOXTRAL};
 use qwen3_asr::TagReader;
-use qwen3_omni::Instructed;
 
 /// The classes of models that write down what they hear.
 const WHISPER: &str = "WhisperForConditionalGeneration";
@@ -22,8 +20,8 @@ const GLM_ASR: &str = "GlmAsrForConditionalGeneration";
 const QWEN3_ASR: &str = "Qwen3ASRForConditionalGeneration";
 const QWEN3_OMNI: &str = "Qwen3OmniMoeForConditionalGeneration";
 
-/// The instruction to GLM-ASR behind the token of a sound, as vLLM has it.
-const GLM_ASR_INSTRUCTION: &str = "<|pad|>can you transcribe the speech into a written format?";
+/// The token of a sound of GLM-ASR. As in vLLM, the prompt has no marks around it.
+const GLM_ASR_SOUND: &str = "<|pad|>";
 
 /// The languages whose words have no spaces between them.
 const WITHOUT_SPACES: [&str; 2] = ["ja", "zh"];
@@ -101,10 +99,7 @@ enum Form {
         sound: String,
     },
     /// HF `GlmAsrForConditionalGeneration`: the sound and an instruction are in a chat.
-    GlmAsr {
-        /// The whole prompt.
-        prompt: String,
-    },
+    GlmAsr(Instructed),
     /// HF `Qwen3ASRForConditionalGeneration`: the sound is in a turn. The output names the language
     /// before its text.
     Qwen3Asr {
@@ -150,11 +145,7 @@ impl Speech {
             }
             GLM_ASR => {
                 codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
-                let message = json!({ "role": "user", "content": GLM_ASR_INSTRUCTION });
-                let messages = vec![message];
-                let chat =
-                    ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
-                Form::GlmAsr { prompt: codec.render_chat(&chat).ok()? }
+                Form::GlmAsr(Instructed::of(codec, GLM_ASR_SOUND)?)
             }
             QWEN3_ASR => {
                 for marker in qwen3_asr::MARKERS {
@@ -184,8 +175,8 @@ impl Speech {
     #[must_use]
     pub fn has_task(&self, task: SpeechTask) -> bool {
         match self.form {
-            Form::Whisper { .. } | Form::Qwen3Asr { .. } | Form::Qwen3Omni(_) => true,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => task == SpeechTask::Transcribe,
+            Form::Voxtral { .. } => task == SpeechTask::Transcribe,
+            _ => true,
         }
     }
 
@@ -290,9 +281,9 @@ impl Speech {
                 let language = language.map(|code| format!("lang:{code}")).unwrap_or_default();
                 return format!("<s>[INST]{sound}[/INST]{language}[TRANSCRIBE]");
             }
-            Form::GlmAsr { prompt } => return prompt.clone(),
+            Form::GlmAsr(chat) => return chat.prompt(&instructed::of_glm_asr(order)),
             Form::Qwen3Asr { sound } => return qwen3_asr::prompt(order, sound),
-            Form::Qwen3Omni(chat) => return chat.prompt(order),
+            Form::Qwen3Omni(chat) => return chat.prompt(&instructed::of_qwen3_omni(order)),
         };
         let before = match before {
             "" => String::new(),

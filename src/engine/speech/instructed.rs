@@ -1,5 +1,6 @@
-//! The prompts of Qwen3-Omni: a chat with a sound and an instruction. The instructions are those of
-//! vLLM's `Qwen3OmniMoeThinkerForConditionalGeneration`.
+//! The prompts of GLM-ASR and Qwen3-Omni: a chat with a sound and an instruction. The instructions
+//! are those of vLLM's `GlmAsrForConditionalGeneration` and
+//! `Qwen3OmniMoeThinkerForConditionalGeneration`.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use serde_json::json;
 use super::{SpeechOrder, SpeechTask, languages::name};
 use crate::api::{ChatPrompt, TextCodec};
 
-/// The instruction of the chat that is rendered at the start.
-const TRANSCRIBE: &str = "Transcribe this audio.";
+/// The text in the place of the instruction of the chat that is rendered at the start.
+const PLACE: &str = "Transcribe this audio.";
 
 /// The text around the instruction of a chat.
 #[derive(Debug, Clone)]
@@ -22,22 +23,34 @@ impl Instructed {
     /// Returns the text of the model's chat template, if it has one. `sound` is the text in the
     /// place of the sound.
     pub(super) fn of(codec: &Arc<dyn TextCodec>, sound: &str) -> Option<Self> {
-        let message = json!({ "role": "user", "content": format!("{sound}{TRANSCRIBE}") });
+        let message = json!({ "role": "user", "content": format!("{sound}{PLACE}") });
         let messages = vec![message];
         let chat = ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
         let rendered = codec.render_chat(&chat).ok()?;
-        let (before, after) = rendered.split_once(TRANSCRIBE)?;
+        let (before, after) = rendered.split_once(PLACE)?;
         Some(Self { before: before.to_owned(), after: after.to_owned() })
     }
 
-    /// Returns the prompt of an order.
-    pub(super) fn prompt(&self, order: &SpeechOrder<'_>) -> String {
-        format!("{}{}{}", self.before, instruction(order), self.after)
+    /// Returns the prompt with an instruction.
+    pub(super) fn prompt(&self, instruction: &str) -> String {
+        let Self { before, after } = self;
+        format!("{before}{instruction}{after}")
     }
 }
 
-/// Returns the instruction, with the client's text behind it.
-fn instruction(order: &SpeechOrder<'_>) -> String {
+/// Returns the instruction to GLM-ASR.
+pub(super) fn of_glm_asr(order: &SpeechOrder<'_>) -> String {
+    match order.task {
+        SpeechTask::Transcribe => "can you transcribe the speech into a written format?".to_owned(),
+        SpeechTask::Translate => {
+            let code = order.to_language.unwrap_or_default();
+            format!("translate the speech to {}", name(code).unwrap_or(code))
+        }
+    }
+}
+
+/// Returns the instruction to Qwen3-Omni, with the client's text behind it.
+pub(super) fn of_qwen3_omni(order: &SpeechOrder<'_>) -> String {
     let SpeechOrder { task, language, to_language, before, .. } = *order;
     let part = |word: &str, code: &str| name(code).map(|name| format!(" {word} {name}"));
     let parts = match task {
@@ -85,7 +98,16 @@ mod tests {
                 "Translate this audio from German into French.",
             ),
         ] {
-            assert_eq!(instruction(&order), expected);
+            assert_eq!(of_qwen3_omni(&order), expected);
+        }
+        let expected = "can you transcribe the speech into a written format?";
+        assert_eq!(of_glm_asr(&transcribe), expected);
+        for (to_language, expected) in [
+            (Some("fr"), "translate the speech to French"),
+            (Some("yue"), "translate the speech to yue"),
+            (None, "translate the speech to "),
+        ] {
+            assert_eq!(of_glm_asr(&SpeechOrder { to_language, ..translate }), expected);
         }
     }
 }
