@@ -193,7 +193,8 @@ impl AudioPlan {
             }
         };
         let parts = match family {
-            AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => PartConfig::read(&fields)?,
+            AudioFamily::Qwen3Asr => PartConfig::read(&fields, true)?,
+            AudioFamily::Qwen3Omni => PartConfig::read(&fields, false)?,
             _ => PartConfig::default(),
         };
         let times = match family {
