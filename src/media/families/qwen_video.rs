@@ -100,11 +100,8 @@ impl VideoRules {
             min_frames: fields.size("min_frames")?.unwrap_or(4),
             max_frames: fields.size("max_frames")?.unwrap_or(768),
         };
-        let unit = match family {
-            VisionFamily::Qwen3Omni => 32 * 32,
-            _ if is_timed => 32 * 32,
-            _ => 28 * 28,
-        };
+        let has_large_units = is_timed || family == VisionFamily::Qwen3Omni;
+        let unit = if has_large_units { 32 * 32 } else { 28 * 28 };
         let limits = [128 * unit, 768 * unit];
         let per_second =
             || Ok::<_, ConfigError>(outer.positive("position_id_per_seconds")?.unwrap_or(25.0));
