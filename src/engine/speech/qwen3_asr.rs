@@ -88,10 +88,14 @@ impl TagReader {
             Self::Plain => delta.to_owned(),
             Self::Waiting(waiting) => {
                 waiting.push_str(delta);
-                if !waiting.contains(TAG) {
-                    if may_be_language(waiting) && !is_last {
-                        return String::new();
-                    }
+                // Parts may be joined on their way, so the text before the mark decides.
+                let before = waiting.split_once(TAG).map(|(before, _)| before);
+                let is_complete = before.is_some() || is_last;
+                let has_language = may_be_language(before.unwrap_or(waiting.as_str()));
+                if has_language && !is_complete {
+                    return String::new();
+                }
+                if !has_language || before.is_none() {
                     let text = std::mem::take(waiting);
                     *self = Self::Plain;
                     return text;
@@ -203,6 +207,9 @@ mod tests {
             ["", "", " languid days", "<asr_text>x"]
         );
         assert_eq!(read(&["language ", "lessons"]), ["", "language lessons"]);
+        // As in vLLM, which reads each token by itself, wherever a part ends.
+        assert_eq!(read(&["Good<asr_text>x"]), ["Good<asr_text>x"]);
+        assert_eq!(read(&["Good<asr_text>x", "y"]), ["Good<asr_text>x", "y"]);
         assert_eq!(read(&["language a\n", "b"]), ["language a\n", "b"]);
         let long = format!("language {}", "x".repeat(41));
         assert_eq!(read(&[long.as_str(), "y"]), [long.clone(), "y".to_owned()]);
