@@ -68,7 +68,9 @@ pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
         }
         let mut thinker = thinker
             .ok_or_else(|| outer.missing(CONFIG, "an object with the fields of the thinker"))?;
-        if thinker.text(MODEL_TYPE)?.is_some_and(|name| name != omni.thinker) {
+        // Some files of Qwen3-ASR have the name of the whole model here.
+        let is_own = |name: &str| name == omni.thinker || omni.may_be_flat && name == omni.whole;
+        if thinker.text(MODEL_TYPE)?.is_some_and(|name| !is_own(name)) {
             return Err(thinker.invalid(MODEL_TYPE, &format!("\"{}\"", omni.thinker)));
         }
         SHARED.iter().for_each(|field| thinker.replace(field, outer, field));
@@ -132,10 +134,20 @@ mod tests {
         assert_eq!(later.text("model_type").unwrap(), Some("qwen3_omni_moe"));
         let flat = json!({ "model_type": "qwen3_asr", "audio_token_id": 7 });
         assert!(read(flat).unwrap().is_none());
-        let thinker = json!({ "audio_token_id": 7 });
-        let nested = json!({ "model_type": "qwen3_asr", "thinker_config": thinker });
-        let nested = read(nested).unwrap().unwrap();
-        assert_eq!(nested.count("audio_token_id").unwrap(), Some(7));
+        let nested =
+            |thinker: Value| read(json!({ "model_type": "qwen3_asr", "thinker_config": thinker }));
+        for thinker in [
+            json!({ "audio_token_id": 7 }),
+            json!({ "model_type": "qwen3_asr_thinker", "audio_token_id": 7 }),
+            json!({ "model_type": "qwen3_asr", "audio_token_id": 7 }),
+        ] {
+            let model = nested(thinker).unwrap().unwrap();
+            assert_eq!(model.count("audio_token_id").unwrap(), Some(7));
+            assert_eq!(model.text("model_type").unwrap(), Some("qwen3_asr"));
+        }
+        // A model of times, which has other outputs.
+        let why = nested(json!({ "model_type": "qwen3_forced_aligner" })).unwrap_err();
+        assert!(why.contains("thinker_config.model_type"), "{why}");
     }
 
     #[test]
