@@ -41,19 +41,21 @@ impl RotaryTime {
         width: usize,
         num_states: usize,
     ) -> Result<Self, ConfigError> {
-        const TYPE: &str = "rope_type";
         const THETA: &str = "rope_theta";
         const PART: &str = "partial_rotary_factor";
         let rope = outer.rope()?.unwrap_or_else(|| Fields::empty_in(outer));
-        if rope.text(TYPE)?.is_some_and(|kind| kind != "default") {
-            return Err(rope.invalid(TYPE, "\"default\""));
+        for name in ["rope_type", "type"] {
+            if rope.text(name)?.is_some_and(|kind| kind != "default") {
+                return Err(rope.invalid(name, "\"default\""));
+            }
         }
-        let theta = rope.positive(THETA)?.unwrap_or(1_200.0);
+        // transformers also reads both beside the object, as it does for older files.
+        let theta = rope.positive(THETA)?.or(outer.positive(THETA)?).unwrap_or(1_200.0);
         if (theta as usize) < num_states {
             let expected = format!("{num_states} or more, the states of a window");
             return Err(rope.invalid(THETA, &expected));
         }
-        let part = rope.positive(PART)?.unwrap_or(0.2);
+        let part = rope.positive(PART)?.or(outer.positive(PART)?).unwrap_or(0.2);
         let dim = (width as f64 * part) as usize;
         let count = dim.div_ceil(2);
         if count == 0 || 4 * count > width {
