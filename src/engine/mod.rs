@@ -69,7 +69,8 @@ pub(crate) use process::{COMMAND as ENGINE_PROCESS, ChildError, HowToStart, run_
 #[cfg(feature = "cli")]
 pub(crate) use recorder::KEYS_SETTING;
 pub use speech::{
-    LiveSound, SoundPiece, SoundPieces, Speech, SpeechTask, TooLong, UnsupportedLanguage,
+    LiveSound, SoundPiece, SoundPieces, Speech, SpeechOrder, SpeechTask, TooLong, Transcript,
+    UnsupportedLanguage,
 };
 pub use start::{LoadedModel, PoolerFacts, StartProgress};
 #[cfg(feature = "server")]

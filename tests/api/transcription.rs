@@ -1,7 +1,8 @@
 //! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common and
-//! of GLM-ASR's processor. Texts are those of transformers: `tests/fidelity/make_transcription.py`
-//! recorded all.
+//! of the processors of GLM-ASR, Qwen3-ASR and Qwen3-Omni. Texts are those of transformers:
+//! `tests/fidelity/make_transcription.py` and `make_omni.py` recorded all.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use playhouse::{
@@ -24,8 +25,28 @@ struct Golden {
     /// Sounds of `speech`, one after the other.
     parts: Vec<String>,
     language: Option<String>,
+    /// The language of a translation.
+    to_language: Option<String>,
     token_ids: Vec<u32>,
     text: String,
+}
+
+/// A sound, the fields of a form, and what a model of Qwen writes.
+#[derive(Deserialize)]
+struct Written {
+    parts: Vec<String>,
+    fields: BTreeMap<String, String>,
+    token_ids: Vec<u32>,
+    output: String,
+    text: String,
+}
+
+impl Written {
+    /// Returns the fields of a form that asks for this answer.
+    fn fields(&self) -> Vec<(&str, &str)> {
+        let fields = self.fields.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+        fields.chain([("max_completion_tokens", TOKENS)]).collect()
+    }
 }
 
 fn tests() -> PathBuf {
@@ -33,19 +54,26 @@ fn tests() -> PathBuf {
 }
 
 fn recorded(model: &str) -> Vec<Golden> {
+    serde_json::from_slice(&golden(model)).unwrap()
+}
+
+fn golden(model: &str) -> Vec<u8> {
     let folder = tests().join("transcription").join(model);
-    let golden = std::fs::read(folder.join("golden.json")).unwrap();
-    serde_json::from_slice(&golden).unwrap()
+    std::fs::read(folder.join("golden.json")).unwrap()
 }
 
 /// Starts a server of a model.
 pub(crate) async fn served(model: &str) -> Served {
+    served_from(tests().join("transcription").join(model)).await
+}
+
+async fn served_from(model: PathBuf) -> Served {
     let engine = EngineConfig {
         served_model_name: vec!["tiny".to_owned()],
         dtype: Dtype::Float32,
         kv_cache_memory_bytes: Some(16 << 20),
         device: Device::Cpu,
-        ..EngineConfig::new(tests().join("transcription").join(model))
+        ..EngineConfig::new(model)
     };
     Served::start(engine, ServerConfig::default()).await
 }
@@ -66,7 +94,9 @@ fn file(parts: &[String]) -> Vec<u8> {
 /// Returns the fields of a form that asks for a recorded answer.
 fn fields(golden: &Golden) -> Vec<(&str, &str)> {
     let language = golden.language.as_deref().map(|code| ("language", code));
-    language.into_iter().chain([("max_completion_tokens", TOKENS)]).collect()
+    let to_language = golden.to_language.as_deref().map(|code| ("to_language", code));
+    let languages = language.into_iter().chain(to_language);
+    languages.chain([("max_completion_tokens", TOKENS)]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,12 +114,14 @@ async fn check_texts(model: &str) {
     let served = served(model).await;
     for golden in recorded(model) {
         let (file, fields) = (file(&golden.parts), fields(&golden));
-        let (status, answer) = speech::post(&served, "transcriptions", Some(&file), &fields).await;
-        let what = format!("{:?} in {:?}: {answer}", golden.parts, golden.language);
+        let is_translated = golden.to_language.is_some();
+        let route = if is_translated { "translations" } else { "transcriptions" };
+        let (status, answer) = speech::post(&served, route, Some(&file), &fields).await;
+        let what = format!("{:?} {fields:?}: {answer}", golden.parts);
         assert_eq!((status, &answer["text"]), (200, &json!(golden.text)), "{what}");
-        assert_eq!(answer["usage"]["type"], "duration", "{what}");
+        assert_eq!(answer["usage"]["type"] == "duration", !is_translated, "{what}");
         let with_prompt = [&fields[..], &[("prompt", "Names: Ann")]].concat();
-        let (_, again) = speech::post(&served, "transcriptions", Some(&file), &with_prompt).await;
+        let (_, again) = speech::post(&served, route, Some(&file), &with_prompt).await;
         assert_eq!(again["text"], answer["text"], "{what}");
     }
     served.stop().await;
@@ -153,4 +185,57 @@ async fn other_tasks_are_refused_and_chats_remain() {
     let answer = reqwest::Client::new().post(url).json(&body).send().await.unwrap();
     assert_eq!(answer.status().as_u16(), 200);
     served.stop().await;
+}
+
+/// Its text is behind the last mark of its output.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_qwen3_asr_are_those_of_transformers() {
+    let served = served("qwen3_asr").await;
+    check_written(&served, &golden("qwen3_asr")).await;
+    let sound = file(&["rising".to_owned()]);
+    for (field, text, part) in [
+        ("response_format", "verbose_json", "Currently do not support verbose_json for tiny"),
+        ("to_language", "xx", "Unsupported language: 'xx'"),
+    ] {
+        let fields = [(field, text)];
+        let (status, answer) = speech::post(&served, "translations", Some(&sound), &fields).await;
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(part), "{answer}");
+    }
+    served.stop().await;
+}
+
+/// Its prompts are chats.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_qwen3_omni_are_those_of_transformers() {
+    let folder = tests().join("omni/qwen3_omni");
+    let golden = std::fs::read(folder.join("transcription.json")).unwrap();
+    let served = served_from(folder).await;
+    check_written(&served, &golden).await;
+    served.stop().await;
+}
+
+async fn check_written(served: &Served, golden: &[u8]) {
+    let all: Vec<Written> = serde_json::from_slice(golden).unwrap();
+    for golden in &all {
+        let (file, fields) = (file(&golden.parts), golden.fields());
+        let is_translated = golden.fields.contains_key("to_language");
+        let route = if is_translated { "translations" } else { "transcriptions" };
+        let (status, answer) = speech::post(served, route, Some(&file), &fields).await;
+        let what = format!("{:?} {fields:?}: {answer}", golden.parts);
+        assert_eq!((status, &answer["text"]), (200, &json!(golden.text)), "{what}");
+        if is_translated {
+            continue;
+        }
+        // No output begins with a language, so all of it is sent. That is vLLM's rule.
+        let options = [("stream", "true"), ("stream_include_usage", "true")];
+        let fields = [&fields[..], &options].concat();
+        let events = speech::stream(served, &file, &fields).await;
+        let content = |event: &Value| event["choices"][0]["delta"]["content"].clone();
+        let text: String =
+            events.iter().filter_map(|event| content(event).as_str().map(str::to_owned)).collect();
+        assert_eq!(text, golden.output, "{what}");
+        let usage = &events.last().unwrap()["usage"];
+        assert_eq!(usage["prompt_tokens"], json!(golden.token_ids.len()), "{what}: {usage}");
+    }
 }

@@ -14,17 +14,20 @@ use crate::vision::{self, Prompt};
 /// The largest accepted difference of an embedding, relative to the largest of its sound.
 const EMBEDDINGS: f32 = 2e-5;
 
-const MODELS: [&str; 10] = [
+const MODELS: [&str; 13] = [
     "qwen2_audio",
     "qwen2_audio-wide",
     "voxtral",
     "voxtral-wide",
     "audio_flamingo_3",
     "audio_flamingo_3-wide",
+    "music_flamingo",
+    "music_flamingo-wide",
     "glm_asr",
     "glm_asr-wide",
     "qwen3_asr",
     "qwen3_asr-wide",
+    "qwen3_asr-published",
 ];
 
 /// The content of `golden.json`.
@@ -142,6 +145,16 @@ fn audio_flamingo_3_wide() {
 }
 
 #[test]
+fn music_flamingo() {
+    check("music_flamingo");
+}
+
+#[test]
+fn music_flamingo_wide() {
+    check("music_flamingo-wide");
+}
+
+#[test]
 fn glm_asr() {
     check("glm_asr");
 }
@@ -159,6 +172,11 @@ fn qwen3_asr() {
 #[test]
 fn qwen3_asr_wide() {
     check("qwen3_asr-wide");
+}
+
+#[test]
+fn qwen3_asr_as_published() {
+    check("qwen3_asr-published");
 }
 
 #[test]
@@ -210,17 +228,32 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("qwen3_asr", "n_window_infer", serde_json::json!(150)),
         ("qwen3_asr", "max_position_embeddings", serde_json::json!(12)),
     ] {
-        let copy = tempfile::TempDir::new().unwrap();
-        for entry in std::fs::read_dir(folder(name)).unwrap() {
-            let path = entry.unwrap().path();
-            std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
-        }
-        let path = copy.path().join("config.json");
-        let mut config: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        config["audio_config"][field] = value;
-        std::fs::write(path, config.to_string()).unwrap();
-        let why = load_model(copy.path(), &LoadOptions::default(), &mut |_| {}).err().unwrap();
-        assert!(why.to_string().contains(field), "{name}: {why}");
+        let why = refused(name, |config| config["audio_config"][field] = value.clone());
+        assert!(why.contains(field), "{name}: {why}");
     }
+    for (field, value) in [
+        ("rope_type", serde_json::json!("linear")),
+        ("rope_theta", serde_json::json!(24)),
+        ("partial_rotary_factor", serde_json::json!(0.75)),
+    ] {
+        let name = "music_flamingo";
+        let why = refused(name, |config| config["rope_parameters"][field] = value.clone());
+        assert!(why.contains(field), "{name}: {why}");
+    }
+}
+
+/// Returns the fault of a recorded model with another config.
+fn refused(name: &str, change: impl Fn(&mut serde_json::Value)) -> String {
+    let copy = tempfile::TempDir::new().unwrap();
+    for entry in std::fs::read_dir(folder(name)).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let path = copy.path().join("config.json");
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(path, config.to_string()).unwrap();
+    let why = load_model(copy.path(), &LoadOptions::default(), &mut |_| {}).err().unwrap();
+    why.to_string()
 }

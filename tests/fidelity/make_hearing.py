@@ -6,7 +6,8 @@
 Each model is a folder with seeded random weights and the config of its feature extractor, plus
 `golden.json`: sounds, their spectrograms, their embeddings, and prompts with sounds: token ids, and
 log-probabilities after the last token, in float32. The sounds are made of those of
-`tests/fidelity/speech`.
+`tests/fidelity/speech`. `qwen3_asr-published` has the names of published models: `thinker_config`
+in the config, and `thinker.` before the names of tensors.
 
 Needs: torch, transformers >= 5, safetensors, soundfile. Nothing is downloaded.
 """
@@ -22,6 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import soundfile
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AudioFlamingo3Config,
     AudioFlamingo3ForConditionalGeneration,
@@ -29,6 +31,9 @@ from transformers import (
     GlmAsrConfig,
     GlmAsrForConditionalGeneration,
     GlmAsrProcessor,
+    MusicFlamingoConfig,
+    MusicFlamingoForConditionalGeneration,
+    MusicFlamingoProcessor,
     PreTrainedTokenizerFast,
     Qwen3ASRConfig,
     Qwen3ASRFeatureExtractor,
@@ -58,6 +63,8 @@ SOUNDS = [
 PROMPTS = [[], [1], [3, 0], [4, 2, 4]]
 TOKENS = ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"]
 FIRST_TAG = 440
+# Other weights, where a model would write the token of a sound.
+SEEDS = {"qwen3_asr-published": 1}
 # Samples from one window to the next, in the models of GLM-ASR.
 GLM_HOP = 200
 
@@ -107,6 +114,18 @@ def audio_flamingo_3(text, fields, **tower):
     )
 
 
+def music_flamingo(text, fields, **tower):
+    sizes = dict(
+        model_type="audioflamingo3_encoder", hidden_size=32, num_hidden_layers=2,
+        num_attention_heads=2, intermediate_size=48, num_mel_bins=16, max_source_positions=50,
+    )
+    return MusicFlamingoForConditionalGeneration, MusicFlamingoConfig(
+        text_config=text_config("qwen2", **text), audio_config=sizes | tower,
+        audio_token_id=FIRST_TAG, audio_bos_token_id=FIRST_TAG + 1,
+        audio_eos_token_id=FIRST_TAG + 2, **fields,
+    )
+
+
 def glm_asr(text, act, **tower):
     # A multiple of four frames: windows are GLM_HOP apart.
     sizes = dict(
@@ -152,6 +171,17 @@ def models():
             hidden_size=48, num_attention_heads=3, num_hidden_layers=3,
             activation_function="gelu_new",
         ),
+        "music_flamingo": lambda: music_flamingo({}, {}),
+        "music_flamingo-wide": lambda: music_flamingo(
+            dict(hidden_size=48, num_key_value_heads=1),
+            dict(
+                projector_bias=False, projector_hidden_act="relu", audio_frame_step=0.02,
+                rope_parameters=dict(
+                    rope_type="default", rope_theta=90.0, partial_rotary_factor=0.5,
+                ),
+            ),
+            num_mel_bins=24, hidden_size=24, num_attention_heads=3, num_hidden_layers=1,
+        ),
         "glm_asr": lambda: glm_asr(dict(head_dim=8), "gelu"),
         "glm_asr-wide": lambda: glm_asr(
             dict(head_dim=12, num_key_value_heads=1, tie_word_embeddings=True), "relu",
@@ -166,11 +196,18 @@ def models():
             d_model=48, encoder_attention_heads=3, encoder_layers=3, num_mel_bins=21,
             downsample_hidden_size=10, n_window_infer=100, activation_function="relu",
         ),
+        "qwen3_asr-published": lambda: qwen3_asr(
+            dict(hidden_size=24, head_dim=8, tie_word_embeddings=True), d_model=24,
+            encoder_layers=1, num_mel_bins=16, downsample_hidden_size=8,
+        ),
     }
 
 
 # Those that cut a sound to parts, and say how much of the last part is sound.
-PROCESSORS = {"audioflamingo3": AudioFlamingo3Processor, "glmasr": GlmAsrProcessor}
+PROCESSORS = {
+    "audioflamingo3": AudioFlamingo3Processor, "glmasr": GlmAsrProcessor,
+    "musicflamingo": MusicFlamingoProcessor,
+}
 
 
 def qwen3_inputs(extractor, sounds):
@@ -206,7 +243,10 @@ def inputs_of(model, extractor, words, sounds):
     if config.model_type in PROCESSORS:
         # One text needs no padding, and the processor wants a token for it.
         words.pad_token = words.convert_ids_to_tokens(0)
-        processor = PROCESSORS[config.model_type](extractor, words, audio_token="<|AUDIO|>")
+        marks = dict(audio_bos_token="<|audio_bos|>", audio_eos_token="<|audio_eos|>")
+        marks = marks if config.model_type == "musicflamingo" else {}
+        kind = PROCESSORS[config.model_type]
+        processor = kind(extractor, words, audio_token="<|AUDIO|>", **marks)
         inputs = processor(text=["<|AUDIO|>"] * len(sounds), audio=sounds, sampling_rate=RATE)
         counts = (inputs["input_ids"] == FIRST_TAG).sum(-1).tolist()
         return {name: inputs[name] for name in ("input_features", "input_features_mask")}, counts
@@ -268,7 +308,10 @@ def record(folder, model, extractor, words):
         placed = list(tokens)
         for index in of_prompt:
             after = text(4)
-            tokens += [token] * all_of[index][1][0] + after
+            embeds = [token] * all_of[index][1][0]
+            has_marks = model.config.model_type == "musicflamingo"
+            tokens += [token + 1, *embeds, token + 2] if has_marks else embeds
+            tokens += after
             placed += [token] + after
         if of_prompt:
             inputs, _ = inputs_of(model, extractor, words, [sounds[index] for index in of_prompt])
@@ -282,11 +325,51 @@ def record(folder, model, extractor, words):
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+def as_published(folder):
+    """Makes a folder of Qwen3-ASR have the names of published models."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    rope = config["text_config"].pop("rope_parameters")
+    config["text_config"] |= dict(
+        model_type="qwen3_asr_text", rope_theta=rope["rope_theta"],
+        rope_scaling=dict(
+            mrope_interleaved=True, interleaved=True, mrope_section=[2, 1, 1],
+            rope_type="default", type="default",
+        ),
+    )
+    audio = config["audio_config"]
+    audio |= dict(model_type="qwen3_asr_audio_encoder", max_source_positions=1_500)
+    del audio["max_position_embeddings"]
+    names = ("architectures", "model_type", "dtype", "transformers_version")
+    outer = {name: config.pop(name) for name in names}
+    outer |= dict(support_languages=["Chinese", "English"], thinker_config=config)
+    path.write_text(json.dumps(outer, indent=2) + "\n")
+    new = {
+        "model.language_model.": "thinker.model.", "model.audio_tower.": "thinker.audio_tower.",
+        "model.multi_modal_projector.linear_1.": "thinker.audio_tower.proj1.",
+        "model.multi_modal_projector.linear_2.": "thinker.audio_tower.proj2.",
+    }
+
+    def renamed(name):
+        [old] = [old for old in new if name.startswith(old)]
+        return new[old] + name.removeprefix(old)
+
+    path = folder / "model.safetensors"
+    tensors = {renamed(name): tensor for name, tensor in load_file(path).items()}
+    save_file(tensors, path, metadata=dict(format="pt"))
+    path.chmod(0o644)
+    path = folder / "preprocessor_config.json"
+    fields = json.loads(path.read_text())
+    fields = {name: fields[name] for name in fields if name not in ("min_length", "n_window")}
+    fields["feature_extractor_type"] = "WhisperFeatureExtractor"
+    path.write_text(json.dumps(fields, indent=2) + "\n")
+
+
 def build(name, kind, config):
     folder = HERE / "hearing" / name
     config._attn_implementation = "eager"
     model = kind(config).eval()
-    randomize(model, seed=sum(name.encode()))
+    randomize(model, seed=sum(name.encode()) + SEEDS.get(name, 0))
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tokenizer().save_pretrained(folder)
@@ -299,6 +382,8 @@ def build(name, kind, config):
     extractor.save_pretrained(folder)
     model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     record(folder, model, extractor, tokenizer())
+    if name.endswith("-published"):
+        as_published(folder)
 
 
 def main():

@@ -112,7 +112,11 @@ impl Golden {
     /// Returns the items of a prompt.
     fn media(&self, prompt: &Recorded) -> Arc<[RawMedia]> {
         let item = |index: &usize| match (self.videos.get(*index), self.sounds.get(*index)) {
-            (Some(video), _) => frames(video),
+            (Some(video), _) => {
+                let mut video = frames(video);
+                video.kwargs.extend(self.kwargs.clone());
+                video
+            }
             (None, Some(sound)) if self.images.is_empty() => raw(Modality::Audio, wav(sound)),
             (None, _) => {
                 let images = if prompt.items.is_some() { &self.items } else { &self.images };

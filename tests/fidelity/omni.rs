@@ -1,16 +1,19 @@
-//! Qwen2.5-Omni against transformers in float32: images, sounds, and prompts with both.
-//! `make_omni.py` made the models and their answers. Pixels and spectrograms are compared in
+//! Qwen2.5-Omni and Qwen3-Omni against transformers in float32: images, sounds, and prompts with
+//! both. `make_omni.py` made the models and their answers. Pixels and spectrograms are compared in
 //! `src/media/families/omni_tests.rs`.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use playhouse::model::EncoderOutput;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::phi4::{self, Item};
 use crate::vision::{self, Prompt};
 
-const MODELS: [&str; 2] = ["qwen2_5_omni", "qwen2_5_omni-thinker"];
+const MODELS: [&str; 4] =
+    ["qwen2_5_omni", "qwen2_5_omni-thinker", "qwen3_omni", "qwen3_omni-thinker"];
 
 /// The content of `golden.json`.
 #[derive(Deserialize)]
@@ -35,6 +38,8 @@ struct Image {
     grid: [u32; 3],
     num_embeds: usize,
     embeddings: Vec<f32>,
+    /// The states for the first layers of the text model.
+    by_layer: Vec<Vec<f32>>,
 }
 
 /// The parts of a sound's spectrogram, and its embeddings.
@@ -76,6 +81,18 @@ impl Sound {
     }
 }
 
+/// Compares the states of images or videos for single layers.
+fn check_states(name: &str, outputs: &[Arc<EncoderOutput>], recorded: &[Image]) {
+    for (output, recorded) in outputs.iter().zip(recorded) {
+        assert_eq!(output.by_layer.len(), recorded.by_layer.len(), "{name}");
+        for (tensor, expected) in output.by_layer.iter().zip(&recorded.by_layer) {
+            let found = tensor.clone().into_data().try_to_vec::<f32>().unwrap();
+            let difference = vision::difference(&found, expected);
+            assert!(difference <= phi4::EMBEDDINGS, "{name}: states differ by {difference}");
+        }
+    }
+}
+
 fn check(name: &str) {
     let model = phi4::load(&folder(name));
     let golden: Golden = read(name, "golden.json");
@@ -83,6 +100,7 @@ fn check(name: &str) {
     let sounds = golden.sounds.iter().map(|it| (it.item(), &*it.embeddings));
     let items: Vec<(Item, &[f32])> = images.chain(sounds).collect();
     let outputs = phi4::check_items(name, &model, &items);
+    check_states(name, &outputs, &golden.images);
     for mut prompt in golden.prompts {
         // The items of a prompt are numbered through.
         let of = |prompt: &Value, kind: &str| -> Vec<usize> {
@@ -98,6 +116,7 @@ fn check(name: &str) {
     let items: Vec<(Item, &[f32])> =
         golden.videos.iter().map(|it| (it.item(), &*it.embeddings)).collect();
     let outputs = phi4::check_items(name, &model, &items);
+    check_states(name, &outputs, &golden.videos);
     for prompt in &golden.prompts {
         vision::check_prompt(name, &model, prompt, &outputs);
     }
@@ -111,6 +130,16 @@ fn whole_model() {
 #[test]
 fn thinker_alone() {
     check("qwen2_5_omni-thinker");
+}
+
+#[test]
+fn whole_model_with_experts() {
+    check("qwen3_omni");
+}
+
+#[test]
+fn thinker_alone_with_experts() {
+    check("qwen3_omni-thinker");
 }
 
 #[test]
@@ -137,15 +166,22 @@ fn sounds_of_another_form_are_refused() {
 
 #[test]
 fn a_field_without_a_valid_value_is_named() {
-    for (part, field, value) in [
-        ("audio_config", "n_window", json!(21)),
-        ("audio_config", "n_window", json!(60)),
-        ("audio_config", "model_type", json!("whisper")),
-        ("vision_config", "window_size", json!(1)),
-        ("text_config", "rope_parameters", json!({ "rope_type": "default" })),
+    let [first, _, later, _] = MODELS;
+    for (name, part, field, value) in [
+        (first, "audio_config", "n_window", json!(21)),
+        (first, "audio_config", "n_window", json!(60)),
+        (first, "audio_config", "model_type", json!("whisper")),
+        (first, "vision_config", "window_size", json!(1)),
+        (first, "text_config", "rope_parameters", json!({ "rope_type": "default" })),
+        (later, "audio_config", "n_window", json!(40)),
+        (later, "audio_config", "n_window_infer", json!(150)),
+        (later, "audio_config", "model_type", json!("qwen3_asr_encoder")),
+        (later, "vision_config", "deepstack_visual_indexes", json!([2, 0])),
+        (later, "vision_config", "num_position_embeddings", json!(35)),
+        (later, "text_config", "rope_parameters", json!({ "rope_type": "default" })),
     ] {
         let copy = tempfile::TempDir::new().unwrap();
-        for entry in std::fs::read_dir(folder(MODELS[0])).unwrap() {
+        for entry in std::fs::read_dir(folder(name)).unwrap() {
             let path = entry.unwrap().path();
             std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
         }
@@ -155,6 +191,6 @@ fn a_field_without_a_valid_value_is_named() {
         std::fs::write(path, config.to_string()).unwrap();
         let why = phi4::try_load(copy.path()).err().unwrap();
         let field = if part == "text_config" { "mrope_section" } else { field };
-        assert!(why.contains(field), "{part}.{field}: {why}");
+        assert!(why.contains(field), "{name}: {part}.{field}: {why}");
     }
 }

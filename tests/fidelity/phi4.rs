@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::vision::{self, Prompt};
 
 /// The largest accepted difference of an embedding, relative to the largest of its item.
-const EMBEDDINGS: f32 = 2e-5;
+pub(crate) const EMBEDDINGS: f32 = 2e-5;
 
 /// The recorded models, and those with their answers.
 const MODELS: [[&str; 2]; 4] = [

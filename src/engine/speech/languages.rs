@@ -17,3 +17,70 @@ pub(super) const FURTHER: [&str; 43] = [
 
 /// The languages that Voxtral was trained for. As in vLLM, a client may name those of Whisper, too.
 pub(super) const VOXTRAL: [&str; 9] = ["ar", "nl", "en", "fr", "de", "hi", "it", "pt", "es"];
+
+/// The names of the supported languages, in the same order.
+const NAMES: [&str; SUPPORTED.len()] = [
+    "Afrikaans",
+    "Arabic",
+    "Armenian",
+    "Azerbaijani",
+    "Belarusian",
+    "Bosnian",
+    "Bulgarian",
+    "Catalan",
+    "Chinese",
+    "Croatian",
+    "Czech",
+    "Danish",
+    "Dutch",
+    "English",
+    "Estonian",
+    "Finnish",
+    "French",
+    "Galician",
+    "German",
+    "Greek",
+    "Hebrew",
+    "Hindi",
+    "Hungarian",
+    "Icelandic",
+    "Indonesian",
+    "Italian",
+    "Japanese",
+    "Kannada",
+    "Kazakh",
+    "Korean",
+    "Latvian",
+    "Lithuanian",
+    "Macedonian",
+    "Malay",
+    "Marathi",
+    "Maori",
+    "Nepali",
+    "Norwegian",
+    "Persian",
+    "Polish",
+    "Portuguese",
+    "Romanian",
+    "Russian",
+    "Serbian",
+    "Slovak",
+    "Slovenian",
+    "Spanish",
+    "Swahili",
+    "Swedish",
+    "Tagalog",
+    "Tamil",
+    "Thai",
+    "Turkish",
+    "Ukrainian",
+    "Urdu",
+    "Vietnamese",
+    "Welsh",
+];
+
+/// Returns the name of a supported language.
+pub(super) fn name(code: &str) -> Option<&'static str> {
+    let index = SUPPORTED.iter().position(|known| *known == code)?;
+    NAMES.get(index).copied()
+}

@@ -1,23 +1,27 @@
 //! Models that write down what they hear: their prompts, and sounds in pieces that they take.
 
+mod instructed;
 mod languages;
 mod pieces;
+mod qwen3_asr;
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
-use crate::api::{ChatPrompt, Modality, TextCodec, TokenId};
+use crate::api::{Modality, TextCodec, TokenId};
+use instructed::Instructed;
 use languages::{FURTHER, SUPPORTED, VOXTRAL};
+use qwen3_asr::TagReader;
 
 /// The classes of models that write down what they hear.
 const WHISPER: &str = "WhisperForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
 const GLM_ASR: &str = "GlmAsrForConditionalGeneration";
+const QWEN3_ASR: &str = "Qwen3ASRForConditionalGeneration";
+const QWEN3_OMNI: &str = "Qwen3OmniMoeForConditionalGeneration";
 
-/// The instruction to GLM-ASR behind the token of a sound, as vLLM has it.
-const GLM_ASR_INSTRUCTION: &str = "<|pad|>can you transcribe the speech into a written format?";
+/// The token of a sound of GLM-ASR. As in vLLM, the prompt has no marks around it.
+const GLM_ASR_SOUND: &str = "<|pad|>";
 
 /// The languages whose words have no spaces between them.
 const WITHOUT_SPACES: [&str; 2] = ["ja", "zh"];
@@ -36,6 +40,38 @@ pub enum SpeechTask {
     Transcribe,
     /// The words in English.
     Translate,
+}
+
+/// What a prompt asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct SpeechOrder<'a> {
+    /// The task of the model.
+    pub task: SpeechTask,
+    /// The language of the sound.
+    pub language: Option<&'a str>,
+    /// The language of a translation.
+    pub to_language: Option<&'a str>,
+    /// Text that comes before the sound's.
+    pub before: &'a str,
+    /// Whether the text has times.
+    pub has_timestamps: bool,
+}
+
+/// Finds the text in an output that arrives in parts.
+#[derive(Debug, Clone)]
+pub struct Transcript {
+    /// `None`: all of it is text.
+    tag: Option<TagReader>,
+}
+
+impl Transcript {
+    /// Takes the next part of an output. Returns the text that a client reads next.
+    pub fn push(&mut self, delta: &str, is_last: bool) -> String {
+        match &mut self.tag {
+            Some(tag) => tag.push(delta, is_last),
+            None => delta.to_owned(),
+        }
+    }
 }
 
 /// A model that writes down what it hears.
@@ -63,10 +99,15 @@ enum Form {
         sound: String,
     },
     /// HF `GlmAsrForConditionalGeneration`: the sound and an instruction are in a chat.
-    GlmAsr {
-        /// The whole prompt.
-        prompt: String,
+    GlmAsr(Instructed),
+    /// HF `Qwen3ASRForConditionalGeneration`: the sound is in a turn. The output names the language
+    /// before its text.
+    Qwen3Asr {
+        /// The text in the place of a sound.
+        sound: String,
     },
+    /// HF `Qwen3OmniMoeForConditionalGeneration`: the sound and an instruction are in a chat.
+    Qwen3Omni(Instructed),
 }
 
 /// A language is not among those that the model knows.
@@ -104,11 +145,18 @@ impl Speech {
             }
             GLM_ASR => {
                 codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
-                let message = json!({ "role": "user", "content": GLM_ASR_INSTRUCTION });
-                let messages = vec![message];
-                let chat =
-                    ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
-                Form::GlmAsr { prompt: codec.render_chat(&chat).ok()? }
+                Form::GlmAsr(Instructed::of(codec, GLM_ASR_SOUND)?)
+            }
+            QWEN3_ASR => {
+                for marker in qwen3_asr::MARKERS {
+                    token(codec, marker)?;
+                }
+                let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                Form::Qwen3Asr { sound: media.placeholder(Modality::Audio, 0)? }
+            }
+            QWEN3_OMNI => {
+                let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                Form::Qwen3Omni(Instructed::of(codec, &media.placeholder(Modality::Audio, 0)?)?)
             }
             _ => return None,
         };
@@ -127,8 +175,8 @@ impl Speech {
     #[must_use]
     pub fn has_task(&self, task: SpeechTask) -> bool {
         match self.form {
-            Form::Whisper { .. } => true,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => task == SpeechTask::Transcribe,
+            Form::Voxtral { .. } => task == SpeechTask::Transcribe,
+            _ => true,
         }
     }
 
@@ -155,7 +203,7 @@ impl Speech {
     pub fn seconds_of_a_live_piece(&self) -> u32 {
         match self.form {
             Form::Whisper { .. } => self.seconds_of_a_piece,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => self.seconds_of_a_piece.min(SECONDS_LIVE),
+            _ => self.seconds_of_a_piece.min(SECONDS_LIVE),
         }
     }
 
@@ -166,7 +214,7 @@ impl Speech {
         const TIMES_A_SECOND: f64 = 100.0;
         match self.form {
             Form::Whisper { .. } => (seconds * TIMES_A_SECOND).ceil() as usize,
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => 0,
+            _ => 0,
         }
     }
 
@@ -176,14 +224,14 @@ impl Speech {
     /// If the model has no such language.
     pub fn language(&self, code: &str) -> Result<&'static str, UnsupportedLanguage> {
         let known: &'static [&'static str] = match self.form {
-            Form::Whisper { .. } | Form::GlmAsr { .. } => &SUPPORTED,
             Form::Voxtral { .. } => &VOXTRAL,
+            _ => &SUPPORTED,
         };
         let has = |code: &&str| match self.form {
             Form::Whisper { is_multilingual, .. } => {
                 !is_multilingual || self.token_of(code).is_some()
             }
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => true,
+            _ => true,
         };
         let mut all = known.iter().chain(&SUPPORTED).chain(&FURTHER).copied();
         let found = all.find(|known| *known == code).filter(has);
@@ -208,7 +256,7 @@ impl Speech {
         match self.form {
             Form::Whisper { .. } => Some("en"),
             // It hears it itself.
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
+            _ => None,
         }
     }
 
@@ -222,23 +270,20 @@ impl Speech {
         "<|startoftranscript|>"
     }
 
-    /// Returns the prompt of a task. `before` is text that comes before the sound's. Only Whisper's
-    /// prompt has a place for it.
+    /// Returns the prompt of a task. Those of Voxtral and GLM-ASR have no place for a text before
+    /// the sound's.
     #[must_use]
-    pub fn prompt(
-        &self,
-        task: SpeechTask,
-        language: Option<&str>,
-        before: &str,
-        has_timestamps: bool,
-    ) -> String {
+    pub fn prompt(&self, order: &SpeechOrder<'_>) -> String {
+        let SpeechOrder { task, language, before, has_timestamps, .. } = *order;
         let is_multilingual = match &self.form {
             Form::Whisper { is_multilingual, .. } => *is_multilingual,
             Form::Voxtral { sound } => {
                 let language = language.map(|code| format!("lang:{code}")).unwrap_or_default();
                 return format!("<s>[INST]{sound}[/INST]{language}[TRANSCRIBE]");
             }
-            Form::GlmAsr { prompt } => return prompt.clone(),
+            Form::GlmAsr(chat) => return chat.prompt(&instructed::of_glm_asr(order)),
+            Form::Qwen3Asr { sound } => return qwen3_asr::prompt(order, sound),
+            Form::Qwen3Omni(chat) => return chat.prompt(&instructed::of_qwen3_omni(order)),
         };
         let before = match before {
             "" => String::new(),
@@ -255,6 +300,22 @@ impl Speech {
         format!("{before}<|startoftranscript|>{task}{times}")
     }
 
+    /// Returns the text in a whole output.
+    #[must_use]
+    pub fn text<'o>(&self, output: &'o str) -> &'o str {
+        match self.form {
+            Form::Qwen3Asr { .. } => qwen3_asr::text(output),
+            _ => output,
+        }
+    }
+
+    /// Returns a reader of the text in an output that arrives in parts.
+    #[must_use]
+    pub fn transcript(&self) -> Transcript {
+        let has_tag = matches!(self.form, Form::Qwen3Asr { .. });
+        Transcript { tag: has_tag.then(TagReader::default) }
+    }
+
     /// Returns the text between the pieces of a sound.
     #[must_use]
     pub fn joint(&self, language: Option<&str>) -> &'static str {
@@ -266,7 +327,7 @@ impl Speech {
     pub fn first_timestamp(&self) -> Option<TokenId> {
         match self.form {
             Form::Whisper { first_timestamp, .. } => Some(first_timestamp),
-            Form::Voxtral { .. } | Form::GlmAsr { .. } => None,
+            _ => None,
         }
     }
 

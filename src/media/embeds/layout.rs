@@ -62,7 +62,7 @@ impl EmbedsLayout {
                 | VisionFamily::Qwen3_5
                 | VisionFamily::PaddleOcr,
             ) => Self { merge: merge()?, ..plain },
-            Some(VisionFamily::Qwen3Vl) => {
+            Some(VisionFamily::Qwen3Vl | VisionFamily::Qwen3Omni) => {
                 let num_layers = match vision.value("deepstack_visual_indexes") {
                     // The default of HF `Qwen3VLVisionConfig`.
                     None => 3,

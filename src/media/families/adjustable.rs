@@ -154,6 +154,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::Exaone4_5
         | VisionFamily::DotsOcr
         | VisionFamily::Qwen2_5Omni
+        | VisionFamily::Qwen3Omni
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5
         | VisionFamily::Glm4v

@@ -1,5 +1,6 @@
 //! Sounds of models that answer about them: HF `Qwen2AudioProcessor`, `VoxtralProcessor`,
-//! `AudioFlamingo3Processor`, `GlmAsrProcessor`, `Qwen2_5OmniProcessor` and `Qwen3ASRProcessor`.
+//! `AudioFlamingo3Processor`, `MusicFlamingoProcessor`, `GlmAsrProcessor`, `Qwen2_5OmniProcessor`,
+//! `Qwen3ASRProcessor` and `Qwen3OmniMoeProcessor`.
 
 use std::ops::Range;
 use std::path::Path;
@@ -27,12 +28,17 @@ use crate::model_files;
 /// The longest sound of Voxtral, in spectrograms. It was trained for 40 minutes.
 const SPECTROGRAMS_MAX: usize = 80;
 
-/// The longest sounds of Audio Flamingo 3 and GLM-ASR, in seconds, if their files do not say.
+/// The longest sounds of Audio Flamingo 3, Music Flamingo and GLM-ASR, in seconds, if their files
+/// do not say.
 const AUDIO_FLAMINGO_3_SECONDS: f64 = 600.0;
+const MUSIC_FLAMINGO_SECONDS: f64 = 1_200.0;
 const GLM_ASR_SECONDS: f64 = 655.0;
 
 /// The longest sound of Qwen3-ASR, in seconds. Its authors name 20 minutes.
 const QWEN3_ASR_SECONDS: usize = 1_200;
+
+/// The longest sound of Qwen3-Omni, in seconds. Its authors name 40 minutes.
+const QWEN3_OMNI_SECONDS: usize = 2_400;
 
 /// Samples to which HF `Qwen3ASRFeatureExtractor` fills shorter sounds.
 const QWEN3_ASR_SAMPLES_MIN: usize = 8_000;
@@ -60,18 +66,26 @@ impl Hearing {
             let expected = format!("{}, num_mel_bins of config.json", sounds.num_mel_bins);
             return Err(invalid("feature_size", expected));
         }
-        let is_in_parts = matches!(family, AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Asr);
+        let is_in_parts = matches!(
+            family,
+            AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni
+        );
         if config.num_windows() != 2 * sounds.num_frames && !is_in_parts {
             let seconds = 2 * sounds.num_frames * config.hop_length / config.rate as usize;
             let expected = format!("{seconds} seconds, by the positions of config.json");
             return Err(invalid("chunk_length", expected));
         }
+        let parts_of = |seconds: usize| {
+            let samples = seconds * config.rate as usize;
+            (samples / config.hop_length).div_ceil(TIMES)
+        };
         let spectrograms_max = match family {
             AudioFamily::Qwen2Audio => 1,
             AudioFamily::Voxtral => SPECTROGRAMS_MAX,
             AudioFamily::AudioFlamingo3 => {
                 spectrograms_max(model, &config, AUDIO_FLAMINGO_3_SECONDS)?
             }
+            AudioFamily::MusicFlamingo => spectrograms_max(model, &config, MUSIC_FLAMINGO_SECONDS)?,
             AudioFamily::GlmAsr => spectrograms_max(model, &config, GLM_ASR_SECONDS)?,
             AudioFamily::Qwen2_5Omni => config.num_windows().div_ceil(2 * sounds.num_frames),
             AudioFamily::Qwen3Asr => {
@@ -79,9 +93,9 @@ impl Hearing {
                 if extractor_field(model, LEAST)?.is_some_and(|it| it != QWEN3_ASR_SAMPLES_MIN) {
                     return Err(invalid(LEAST, QWEN3_ASR_SAMPLES_MIN.to_string()));
                 }
-                let samples = QWEN3_ASR_SECONDS * config.rate as usize;
-                (samples / config.hop_length).div_ceil(TIMES)
+                parts_of(QWEN3_ASR_SECONDS)
             }
+            AudioFamily::Qwen3Omni => parts_of(QWEN3_OMNI_SECONDS),
         };
         let placeholder_token = [sounds.placeholder];
         let extractor = MelExtractor::new(config);
@@ -142,11 +156,11 @@ impl Hearing {
     }
 
     /// Returns the parts of a sound's spectrogram, which ends with the last whole window of it. A
-    /// short sound is filled with silence.
-    fn ended(&self, samples: &[f32]) -> Result<ProcessedMedia, MediaError> {
+    /// sound of fewer samples than `least` is filled with silence.
+    fn ended(&self, samples: &[f32], least: usize) -> Result<ProcessedMedia, MediaError> {
         let config = self.extractor.config();
         let limit = self.spectrograms_max * TIMES * config.hop_length;
-        let len = samples.len().max(QWEN3_ASR_SAMPLES_MIN);
+        let len = samples.len().max(least);
         if len > limit {
             let seconds = |samples: usize| (samples as u64).div_ceil(u64::from(config.rate));
             return Err(MediaError::TooLarge {
@@ -157,7 +171,8 @@ impl Hearing {
             });
         }
         let times = len / config.hop_length;
-        if times == 0 {
+        // HF mirrors half of a transform at both ends, and a shorter sound has no such part.
+        if times == 0 || len <= config.n_fft / 2 {
             return Err(invalid("it is too short to have an embedding"));
         }
         let whole = self.extractor.spectrogram_of(samples, len);
@@ -272,7 +287,9 @@ impl FamilyProcessor for Hearing {
 
     fn max_item_embeds(&self) -> usize {
         match self.sounds.family {
-            AudioFamily::Qwen3Asr => num_states(self.spectrograms_max * TIMES),
+            AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => {
+                num_states(self.spectrograms_max * TIMES)
+            }
             _ => self.spectrograms_max * (self.sounds.num_frames / self.sounds.merge),
         }
     }
@@ -283,9 +300,11 @@ impl FamilyProcessor for Hearing {
                 "<|audio_bos|><|AUDIO|><|audio_eos|>"
             }
             AudioFamily::Voxtral => "[BEGIN_AUDIO][AUDIO]",
-            AudioFamily::AudioFlamingo3 => "<sound>",
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => "<sound>",
             AudioFamily::GlmAsr => "<|begin_of_audio|><|pad|><|end_of_audio|>",
-            AudioFamily::Qwen3Asr => "<|audio_start|><|audio_pad|><|audio_end|>",
+            AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => {
+                "<|audio_start|><|audio_pad|><|audio_end|>"
+            }
         }
     }
 
@@ -304,7 +323,13 @@ impl FamilyProcessor for Hearing {
     }
 
     fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
-        vec![self.sounds.placeholder; media.num_embeds]
+        let embeds = std::iter::repeat_n(self.sounds.placeholder, media.num_embeds);
+        match self.sounds.marks {
+            Some([before, behind]) => {
+                std::iter::once(before).chain(embeds).chain([behind]).collect()
+            }
+            None => embeds.collect(),
+        }
     }
 
     fn is_placeholder(&self, token: TokenId) -> bool {
@@ -323,8 +348,11 @@ impl FamilyProcessor for Hearing {
         match self.sounds.family {
             AudioFamily::Qwen2Audio
             | AudioFamily::AudioFlamingo3
-            | AudioFamily::Qwen2_5Omni
-            | AudioFamily::Qwen3Asr => None,
+            | AudioFamily::MusicFlamingo
+            | AudioFamily::Qwen2_5Omni => None,
+            // It takes more, and vLLM gives it no more at once.
+            AudioFamily::Qwen3Asr => u32::try_from(self.extractor.config().seconds).ok(),
+            AudioFamily::Qwen3Omni => u32::try_from(QWEN3_OMNI_SECONDS).ok(),
             AudioFamily::Voxtral | AudioFamily::GlmAsr => {
                 u32::try_from(self.spectrograms_max * self.extractor.config().seconds).ok()
             }
@@ -335,9 +363,12 @@ impl FamilyProcessor for Hearing {
         match self.sounds.family {
             AudioFamily::Qwen2Audio => self.one(samples),
             AudioFamily::Voxtral => self.all(samples),
-            AudioFamily::AudioFlamingo3 | AudioFamily::GlmAsr => self.parts(samples),
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo | AudioFamily::GlmAsr => {
+                self.parts(samples)
+            }
             AudioFamily::Qwen2_5Omni => self.in_windows(samples),
-            AudioFamily::Qwen3Asr => self.ended(samples),
+            AudioFamily::Qwen3Asr => self.ended(samples, QWEN3_ASR_SAMPLES_MIN),
+            AudioFamily::Qwen3Omni => self.ended(samples, 0),
         }
     }
 }

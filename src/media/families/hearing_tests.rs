@@ -41,9 +41,11 @@ fn samples(sound: &Sound) -> Vec<f32> {
 
 #[test]
 fn spectrograms_and_counts_are_those_of_transformers() {
-    let models = ["qwen2_audio", "voxtral", "audio_flamingo_3", "glm_asr", "qwen3_asr"];
+    let models =
+        ["qwen2_audio", "voxtral", "audio_flamingo_3", "music_flamingo", "glm_asr", "qwen3_asr"];
     let wide = models.map(|model| format!("{model}-wide"));
-    for model in models.map(str::to_owned).into_iter().chain(wide) {
+    let all = models.map(str::to_owned).into_iter().chain(wide);
+    for model in all.chain(["qwen3_asr-published".to_owned()]) {
         let folder = tests().join("hearing").join(&model);
         let golden = std::fs::read(folder.join("golden.json")).unwrap();
         let golden: Golden = serde_json::from_slice(&golden).unwrap();
@@ -54,7 +56,10 @@ fn spectrograms_and_counts_are_those_of_transformers() {
             assert_eq!(media.num_embeds, sound.num_embeds, "{what}");
             assert!(media.num_embeds <= processor.max_item_embeds(), "{what}");
             let tokens = processor.tokens(&media);
-            assert!(tokens.iter().all(|token| processor.is_placeholder(*token)), "{what}");
+            let count = tokens.iter().filter(|token| processor.is_placeholder(**token)).count();
+            assert_eq!(count, media.num_embeds, "{what}");
+            let num_marks = if model.starts_with("music_flamingo") { 2 } else { 0 };
+            assert_eq!(tokens.len(), media.num_embeds + num_marks, "{what}");
             let (mels, rest) = media.tensors.split_at(sound.mels.len());
             for (tensor, expected) in mels.iter().zip(&sound.mels) {
                 let values = tensor.data.as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x));

@@ -76,11 +76,15 @@ pub(crate) fn processor_for(
         if !EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
             return Ok(None);
         }
-        if family != AudioFamily::Qwen2_5Omni {
-            return Ok(Some(Arc::new(hearing::Hearing::read(family, model, outer)?)));
-        }
+        let images = match family {
+            AudioFamily::Qwen2_5Omni => VisionFamily::Qwen2_5Omni,
+            AudioFamily::Qwen3Omni => VisionFamily::Qwen3Omni,
+            _ => return Ok(Some(Arc::new(hearing::Hearing::read(family, model, outer)?))),
+        };
         let Some(processor) = ProcessorConfig::read(model)? else { return Ok(None) };
-        return Ok(Some(Arc::new(omni::Omni::read(model, outer, processor, encode)?)));
+        let sounds = hearing::Hearing::read(family, model, outer)?;
+        let images = adjustable::Adjustable::read(images, outer, processor, encode)?;
+        return Ok(Some(Arc::new(omni::Omni::new(family, images, sounds))));
     }
     let Some(family) = VisionFamily::of(outer)? else { return Ok(None) };
     if family == VisionFamily::InternVlChat {
@@ -113,6 +117,7 @@ fn of_images(
         | VisionFamily::Exaone4_5
         | VisionFamily::DotsOcr
         | VisionFamily::Qwen2_5Omni
+        | VisionFamily::Qwen3Omni
         | VisionFamily::Qwen3Vl
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {

@@ -1,8 +1,5 @@
-//! Images, videos and sounds of Qwen2.5-Omni (HF `Qwen2_5OmniProcessor`). A video's own sound is
-//! not heard.
-
-use std::path::Path;
-use std::sync::Arc;
+//! Images, videos and sounds of Qwen2.5-Omni and Qwen3-Omni (HF `Qwen2_5OmniProcessor` and
+//! `Qwen3OmniMoeProcessor`). A video's own sound is not heard.
 
 use image::RgbImage;
 use playhouse_actors::{
@@ -14,35 +11,25 @@ use playhouse_actors::{
 };
 use serde_json::{Map, Value};
 
+use super::adjustable::Adjustable;
 use super::hearing::Hearing;
-use super::{Encode, adjustable::Adjustable};
 use crate::media::{frames::Video, processor::FamilyProcessor};
-use crate::model::ConfigError;
 use crate::model::audio::AudioFamily;
-use crate::model::config::Fields;
-use crate::model::vision::{ProcessorConfig, VisionFamily};
 
 /// The fields that ask for the sound of a video, of transformers and vLLM.
 const SOUND_OF_VIDEO: [&str; 2] = ["use_audio_in_video", "load_audio_from_video"];
 
 /// The processor of one model.
 pub(super) struct Omni {
+    family: AudioFamily,
     images: Adjustable,
     sounds: Hearing,
 }
 
 impl Omni {
-    /// Reads the processor of the model in the folder `model`, whose `config.json` has the fields
-    /// `outer`.
-    pub(super) fn read(
-        model: &Path,
-        outer: &Fields,
-        processor: ProcessorConfig,
-        encode: Arc<Encode>,
-    ) -> Result<Self, ConfigError> {
-        let images = Adjustable::read(VisionFamily::Qwen2_5Omni, outer, processor, encode)?;
-        let sounds = Hearing::read(AudioFamily::Qwen2_5Omni, model, outer)?;
-        Ok(Self { images, sounds })
+    /// Returns the processor of a model with these parts.
+    pub(super) fn new(family: AudioFamily, images: Adjustable, sounds: Hearing) -> Self {
+        Self { family, images, sounds }
     }
 
     /// Returns the part that processes items of this kind.
@@ -66,6 +53,7 @@ impl FamilyProcessor for Omni {
     fn placeholder(&self, modality: Modality) -> &str {
         match modality {
             Modality::Audio => self.sounds.placeholder(modality),
+            _ if self.family == AudioFamily::Qwen3Omni => self.images.placeholder(modality),
             Modality::Video => "<|vision_bos|><|VIDEO|><|vision_eos|>",
             Modality::Image | Modality::Text => "<|vision_bos|><|IMAGE|><|vision_eos|>",
         }
@@ -124,6 +112,10 @@ impl FamilyProcessor for Omni {
 
     fn sampling_rate(&self) -> u32 {
         self.sounds.sampling_rate()
+    }
+
+    fn sound_seconds(&self) -> Option<u32> {
+        self.sounds.sound_seconds()
     }
 
     fn audio(

@@ -1,6 +1,6 @@
-//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni, Qwen3-VL, Qwen3.5 and EXAONE 4.5, and
-//! images of dots.ocr: any size, in whole squares of patches (HF `Qwen2VLImageProcessor`,
-//! `Qwen2VLProcessor`, `Qwen3VLProcessor`).
+//! Images and videos of Qwen2-VL, Qwen2.5-VL, Qwen2.5-Omni, Qwen3-VL, Qwen3-Omni, Qwen3.5 and
+//! EXAONE 4.5, and images of dots.ocr: any size, in whole squares of patches (HF
+//! `Qwen2VLImageProcessor`, `Qwen2VLProcessor`, `Qwen3VLProcessor`).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5 and EXAONE 4.5 (HF `Qwen2VLVideoProcessor`,
-//! `Qwen3VLVideoProcessor`).
+//! Videos of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5, EXAONE 4.5, Qwen2.5-Omni and Qwen3-Omni (HF
+//! `Qwen2VLVideoProcessor`, `Qwen3VLVideoProcessor`).
 
 use playhouse_actors::{logic::request::media::Modality, ports::MediaError};
 use serde_json::{Map, Value};
@@ -36,12 +36,18 @@ enum Clock {
     /// Each second has so many: HF `Qwen2_5_VLModel.get_rope_index`.
     Seconds(f64),
     /// The same, where frames are as far from each other as the settings say, whatever the file
-    /// says: HF `Qwen2_5OmniProcessor`.
-    SecondsBySettings(f64),
+    /// says: HF `Qwen2_5OmniProcessor` and `Qwen3OmniMoeProcessor`.
+    SecondsBySettings {
+        per_second: f64,
+        /// Frames a second, if a client gives none.
+        fps: f64,
+    },
 }
 
-/// Frames a second of HF `Qwen2_5OmniProcessor`, if a client gives none.
-const FPS_OF_OMNI: f64 = 2.0;
+/// Frames a second of HF `Qwen2_5OmniProcessor` and `Qwen3OmniMoeProcessor`, if a client gives
+/// none.
+const FPS_OF_QWEN2_5_OMNI: f64 = 2.0;
+const FPS_OF_QWEN3_OMNI: f64 = 1.0;
 
 /// The largest position of a frame, which is a day of video for Qwen2.5-Omni. The positions of a
 /// thousand videos are below 2³².
@@ -94,10 +100,18 @@ impl VideoRules {
             min_frames: fields.size("min_frames")?.unwrap_or(4),
             max_frames: fields.size("max_frames")?.unwrap_or(768),
         };
-        let unit = if is_timed { 32 * 32 } else { 28 * 28 };
+        let has_large_units = is_timed || family == VisionFamily::Qwen3Omni;
+        let unit = if has_large_units { 32 * 32 } else { 28 * 28 };
+        let limits = [128 * unit, 768 * unit];
+        let per_second =
+            || Ok::<_, ConfigError>(outer.positive("position_id_per_seconds")?.unwrap_or(25.0));
         Ok(Self {
             is_timed,
-            limits: super::qwen::limits(fields, [128 * unit, 768 * unit])?,
+            limits: match family {
+                // HF `Qwen3OmniMoeProcessor` has its own, whatever the files of the model say.
+                VisionFamily::Qwen3Omni => limits,
+                _ => super::qwen::limits(fields, limits)?,
+            },
             filter: fields::filter(fields, Filter::Bicubic)?,
             resizes: fields.flag_or("do_resize", true)?,
             merge: temporal,
@@ -107,8 +121,10 @@ impl VideoRules {
                     Clock::Seconds(vision.positive("tokens_per_second")?.unwrap_or(4.0))
                 }
                 VisionFamily::Qwen2_5Omni => {
-                    let per_second = outer.positive("position_id_per_seconds")?;
-                    Clock::SecondsBySettings(per_second.unwrap_or(25.0))
+                    Clock::SecondsBySettings { per_second: per_second()?, fps: FPS_OF_QWEN2_5_OMNI }
+                }
+                VisionFamily::Qwen3Omni => {
+                    Clock::SecondsBySettings { per_second: per_second()?, fps: FPS_OF_QWEN3_OMNI }
                 }
                 _ => Clock::Frames,
             },
@@ -190,11 +206,11 @@ impl VideoRules {
                 let interval = per_second as f32 * seconds(sampled);
                 (0..count).map(|frame| (frame as f32 * interval) as usize).collect()
             }
-            Clock::SecondsBySettings(per_second) => {
+            Clock::SecondsBySettings { per_second, fps } => {
                 let is_given = kwargs.get("fps").is_some_and(|fps| !fps.is_null());
                 let given = is_given.then(|| self.sampling.with(kwargs)).transpose()?;
-                let fps = given.and_then(|sampling| sampling.fps);
-                let seconds = seconds(fps.unwrap_or(FPS_OF_OMNI));
+                let given = given.and_then(|sampling| sampling.fps);
+                let seconds = seconds(given.unwrap_or(fps));
                 let at = |frame: usize| (frame as f32 * seconds * per_second as f32) as usize;
                 (0..count).map(at).collect()
             }

@@ -1,5 +1,6 @@
 //! Towers of sounds whose states take the places of embeddings: Qwen2-Audio, Audio Flamingo 3,
-//! Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR is in [`super::qwen3`].
+//! Music Flamingo, Voxtral, GLM-ASR and Qwen2.5-Omni. That of Qwen3-ASR and Qwen3-Omni is in
+//! [`super::qwen3`].
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -19,6 +20,7 @@ use playhouse_kernels::{Activation, activate, add};
 
 use super::audio_tower::{AudioTower, TowerConfig};
 use super::qwen3::{Modules, PartConfig, Qwen3Hearing};
+use super::rotary_time::RotaryTime;
 use super::tower_config::{WINDOW, tower_config};
 use crate::model::config::{ActivationName, ConfigError, Fields};
 use crate::model::encoder_decoder::NORM;
@@ -46,12 +48,16 @@ pub(crate) enum AudioFamily {
     Voxtral,
     /// Whisper's encoder. Two states become one embedding: their mean, behind two layers.
     AudioFlamingo3,
+    /// The same, and states turn with their times.
+    MusicFlamingo,
     /// An encoder with rotary positions. Four states become one embedding, side by side.
     GlmAsr,
     /// Whisper's encoder of short parts of a sound. Two states become one embedding: their mean.
     Qwen2_5Omni,
     /// Convolutions over times and bins, and layers that see some seconds.
     Qwen3Asr,
+    /// The same, with other names.
+    Qwen3Omni,
 }
 
 impl AudioFamily {
@@ -74,6 +80,8 @@ pub(crate) struct Sounds {
     pub(crate) num_frames: usize,
     /// States that become one embedding.
     pub(crate) merge: usize,
+    /// The tokens before and behind embeddings, which the text of a sound's place lacks.
+    pub(crate) marks: Option<[u32; 2]>,
 }
 
 impl Sounds {
@@ -85,7 +93,14 @@ impl Sounds {
         let plan = AudioPlan::of(family, outer, 1)?;
         let TowerConfig { num_mel_bins, num_frames, .. } = plan.audio_tower;
         let AudioPlan { placeholder, merge, .. } = plan;
-        Ok(Self { family, placeholder, num_mel_bins, num_frames, merge })
+        let marks = match family {
+            AudioFamily::MusicFlamingo => Some([
+                token(outer, "audio_bos_token_id")?.unwrap_or(151_670),
+                token(outer, "audio_eos_token_id")?.unwrap_or(151_671),
+            ]),
+            _ => None,
+        };
+        Ok(Self { family, placeholder, num_mel_bins, num_frames, merge, marks })
     }
 }
 
@@ -96,8 +111,10 @@ pub(crate) struct AudioPlan {
     audio_tower: TowerConfig,
     placeholder: u32,
     merge: usize,
-    /// Those of Qwen3-ASR.
+    /// Those of Qwen3-ASR and Qwen3-Omni.
     parts: PartConfig,
+    /// That of Music Flamingo.
+    times: Option<RotaryTime>,
     activation: Activation,
     /// Whether the layers of the projector have biases.
     has_bias: bool,
@@ -131,31 +148,33 @@ impl AudioPlan {
         let expected = match family {
             AudioFamily::Qwen2Audio => "qwen2_audio_encoder",
             AudioFamily::Voxtral => "voxtral_encoder",
-            AudioFamily::AudioFlamingo3 => "audioflamingo3_encoder",
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => "audioflamingo3_encoder",
             AudioFamily::GlmAsr => "glmasr_encoder",
             AudioFamily::Qwen2_5Omni => "qwen2_5_omni_audio_encoder",
             AudioFamily::Qwen3Asr => "qwen3_asr_encoder",
+            AudioFamily::Qwen3Omni => "qwen3_omni_moe_audio_encoder",
         };
-        if fields.text(MODEL_TYPE)?.is_some_and(|name| name != expected) {
+        let published = match family {
+            AudioFamily::Qwen3Asr => "qwen3_asr_audio_encoder",
+            AudioFamily::MusicFlamingo => "musicflamingo_encoder",
+            _ => expected,
+        };
+        let is_of_family = |name: &str| name == expected || name == published;
+        if fields.text(MODEL_TYPE)?.is_some_and(|name| !is_of_family(name)) {
             return Err(fields.invalid(MODEL_TYPE, &format!("\"{expected}\"")));
         }
         let audio_tower = tower_config(family, &fields)?;
         let merge = merge(family, &fields, &audio_tower)?;
-        let token = |field: &str| {
-            let id = outer.count(field)?;
-            id.map(|id| u32::try_from(id).map_err(|_| outer.invalid(field, "a token id")))
-                .transpose()
-        };
         let default = match family {
-            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni => 151_646,
+            AudioFamily::Qwen2Audio | AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Omni => 151_646,
             AudioFamily::Voxtral => 24,
-            AudioFamily::AudioFlamingo3 => 151_669,
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => 151_669,
             AudioFamily::GlmAsr => 59_260,
             AudioFamily::Qwen3Asr => 151_676,
         };
-        let placeholder = match token("audio_token_index")? {
+        let placeholder = match token(outer, "audio_token_index")? {
             Some(token) => token,
-            None => token("audio_token_id")?.unwrap_or(default),
+            None => token(outer, "audio_token_id")?.unwrap_or(default),
         };
         const ACT: &str = "projector_hidden_act";
         let name = ActivationName::from_name(outer.text(ACT)?.unwrap_or("gelu"));
@@ -166,15 +185,36 @@ impl AudioPlan {
             AudioFamily::Qwen2Audio
             | AudioFamily::GlmAsr
             | AudioFamily::Qwen2_5Omni
-            | AudioFamily::Qwen3Asr => true,
+            | AudioFamily::Qwen3Asr
+            | AudioFamily::Qwen3Omni => true,
             AudioFamily::Voxtral => false,
-            AudioFamily::AudioFlamingo3 => outer.flag_or("projector_bias", true)?,
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => {
+                outer.flag_or("projector_bias", true)?
+            }
         };
         let parts = match family {
-            AudioFamily::Qwen3Asr => PartConfig::read(&fields)?,
+            AudioFamily::Qwen3Asr => PartConfig::read(&fields, true)?,
+            AudioFamily::Qwen3Omni => PartConfig::read(&fields, false)?,
             _ => PartConfig::default(),
         };
-        Ok(Self { family, audio_tower, placeholder, merge, parts, activation, has_bias, outputs })
+        let times = match family {
+            AudioFamily::MusicFlamingo => {
+                let TowerConfig { hidden_size, num_frames, .. } = audio_tower;
+                Some(RotaryTime::read(outer, hidden_size, num_frames / merge)?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            family,
+            audio_tower,
+            placeholder,
+            merge,
+            parts,
+            times,
+            activation,
+            has_bias,
+            outputs,
+        })
     }
 
     /// Loads the tower.
@@ -193,13 +233,24 @@ impl AudioPlan {
         let two = |width: usize| vec![("linear_1", width), ("linear_2", self.outputs)];
         let (parts, joining) = match self.family {
             AudioFamily::Qwen2Audio => (vec![("linear", self.outputs)], Joining::Means),
-            AudioFamily::AudioFlamingo3 => (two(self.outputs), Joining::Means),
+            AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => {
+                (two(self.outputs), Joining::Means)
+            }
             AudioFamily::Qwen2_5Omni => (vec![("proj", self.outputs)], Joining::MeansInWindows),
             AudioFamily::Voxtral => (two(self.outputs), Joining::WholeSideBySide),
             AudioFamily::GlmAsr => (two(2 * self.outputs), Joining::SideBySide),
-            AudioFamily::Qwen3Asr => {
+            AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => {
                 let encoder = place(&TOWERS, "conv_out");
-                let modules = Modules { encoder, projector: place(&PROJECTORS, "linear_1") };
+                let within = ["proj1", "proj2"];
+                // Qwen3-ASR as published has the projector in the tower, too.
+                let modules = match loader.has(&format!("{encoder}.{}.weight", within[0])) {
+                    true => Modules { encoder, projector: encoder, layers: within },
+                    false => Modules {
+                        encoder,
+                        projector: place(&PROJECTORS, "linear_1"),
+                        layers: ["linear_1", "linear_2"],
+                    },
+                };
                 return self.load_qwen3(loader, modules);
             }
         };
@@ -237,6 +288,12 @@ impl AudioPlan {
     }
 }
 
+/// Returns the id of a token in `config.json`.
+fn token(outer: &Fields, field: &str) -> Result<Option<u32>, ConfigError> {
+    let id = outer.count(field)?;
+    id.map(|id| u32::try_from(id).map_err(|_| outer.invalid(field, "a token id"))).transpose()
+}
+
 /// Returns the number of states that become one embedding.
 fn merge(
     family: AudioFamily,
@@ -248,14 +305,16 @@ fn merge(
     let TowerConfig { hidden_size: width, num_frames, ref stack, .. } = *audio_tower;
     match family {
         AudioFamily::Qwen2Audio => Ok(2),
-        AudioFamily::AudioFlamingo3 | AudioFamily::Qwen2_5Omni if num_frames.is_multiple_of(2) => {
+        AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo | AudioFamily::Qwen2_5Omni
+            if num_frames.is_multiple_of(2) =>
+        {
             Ok(2)
         }
-        AudioFamily::AudioFlamingo3 => {
+        AudioFamily::AudioFlamingo3 | AudioFamily::MusicFlamingo => {
             Err(fields.invalid("max_source_positions", "an even number"))
         }
         AudioFamily::Qwen2_5Omni => Err(fields.invalid(WINDOW, "an even number")),
-        AudioFamily::Qwen3Asr => Ok(1),
+        AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => Ok(1),
         AudioFamily::Voxtral | AudioFamily::GlmAsr => {
             let merge = stack.intermediate_size / width;
             let is_whole = stack.intermediate_size == merge * width && merge > 0;
@@ -306,6 +365,10 @@ impl HearingEncoder {
                 let parts: Vec<_> = item.tensors.iter().map(|mel| (mel, whole)).collect();
                 self.side_by_side(&parts)?
             }
+        };
+        let features = match &self.plan.times {
+            Some(times) => times.rotated(features, whole / self.plan.merge),
+            None => features,
         };
         let embeddings = self.projected(features);
         let (found, expected) = (embeddings.dims()[0], item.num_embeds);

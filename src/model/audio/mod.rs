@@ -8,6 +8,7 @@ mod hearing;
 mod phi4;
 mod phi4_config;
 mod qwen3;
+mod rotary_time;
 mod tower_config;
 mod whisper;
 

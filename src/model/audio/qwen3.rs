@@ -1,4 +1,5 @@
-//! The tower of sounds of Qwen3-ASR with its projector: HF `Qwen3ASREncoder`.
+//! The tower of sounds of Qwen3-ASR and Qwen3-Omni with its projector: HF `Qwen3ASREncoder` and
+//! `Qwen3OmniMoeAudioEncoder`.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -7,7 +8,10 @@
 //! | states of a part | `[13, hidden_size]`; of a shorter one the first |
 //! | embeddings | `[states, text_hidden_size]` |
 //!
-//! The convolutions see one part, which is filled with zeros. The layers see some parts together.
+//! The convolutions see one part, which is filled with zeros. The layers see some parts together. A
+//! sound of Qwen3-Omni of one short part is not filled: zeros have other states than the end.
+
+use std::borrow::Cow;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use playhouse_kernels::{
@@ -24,7 +28,7 @@ use crate::model::{
     Adapters, EncoderOutput, MediaData, MediaEncoder, MediaInput, MediaTensorView, ModelError,
 };
 
-/// Times of a part. HF `Qwen3ASRProcessor` counts by this number, whatever the config says.
+/// Times of a part. HF processors count by this number, whatever the config says.
 pub(crate) const TIMES: usize = 100;
 /// States of a whole part.
 const STATES: usize = 13;
@@ -50,14 +54,17 @@ pub(super) struct PartConfig {
     channels: usize,
     /// Parts whose states see each other.
     parts_together: usize,
+    /// Whether the only part of a short sound is filled.
+    fills_only: bool,
 }
 
 impl PartConfig {
-    /// Reads the fields of `audio_config`.
+    /// Reads the fields of `audio_config`. `fills_only` says whether the only part of a short sound
+    /// is filled.
     ///
     /// # Errors
     /// [`ConfigError`] if a field has no valid value.
-    pub(super) fn read(fields: &Fields) -> Result<Self, ConfigError> {
+    pub(super) fn read(fields: &Fields, fills_only: bool) -> Result<Self, ConfigError> {
         const HALF: &str = "n_window";
         const TOGETHER: &str = "n_window_infer";
         const POSITIONS: &str = "max_position_embeddings";
@@ -72,7 +79,7 @@ impl PartConfig {
             return Err(fields.invalid(TOGETHER, &format!("a multiple of {TIMES}")));
         }
         let channels = fields.size("downsample_hidden_size")?.unwrap_or(480);
-        Ok(Self { channels, parts_together: together / TIMES })
+        Ok(Self { channels, parts_together: together / TIMES, fills_only })
     }
 }
 
@@ -81,6 +88,8 @@ impl PartConfig {
 pub(super) struct Modules<'m> {
     pub(super) encoder: &'m str,
     pub(super) projector: &'m str,
+    /// The names of the projector's layers.
+    pub(super) layers: [&'m str; 2],
 }
 
 /// The encoder of sounds.
@@ -97,6 +106,7 @@ pub(super) struct Qwen3Hearing {
     activation: Activation,
     num_mel_bins: usize,
     parts_together: usize,
+    fills_only: bool,
     placeholder: u32,
     device: Device,
 }
@@ -107,6 +117,8 @@ struct Conv2d {
     /// `[channels, 9 · inputs]`: the inputs of one element of the kernel side by side.
     weight: LinearWeight,
     bias: WeightVector,
+    /// Times and bins of a filled part.
+    size: [usize; 2],
     /// The row of the input at each element of the kernel, for each output. One behind the last
     /// row stands for places outside.
     rows: Vec<Vec<u32>>,
@@ -125,9 +137,9 @@ impl Qwen3Hearing {
         outputs: usize,
         placeholder: u32,
     ) -> Result<Self, ModelError> {
-        let Modules { encoder, projector } = modules;
+        let Modules { encoder, projector, layers: [first, second] } = modules;
         let TowerConfig { hidden_size, num_mel_bins, activation, .. } = *config;
-        let PartConfig { channels, parts_together } = parts;
+        let PartConfig { channels, parts_together, fills_only } = parts;
         let (mut size, mut inputs, mut convs) = ([TIMES, num_mel_bins], 1, Vec::new());
         for index in 1..=CONVS {
             let module = format!("{encoder}.conv2d{index}");
@@ -149,7 +161,7 @@ impl Qwen3Hearing {
             let part = [Part::new(format!("{projector}.{name}"), width)];
             Linear::of_media(loader, &part, hidden_size, true)
         };
-        let projector = [layer("linear_1", hidden_size)?, layer("linear_2", outputs)?];
+        let projector = [layer(first, hidden_size)?, layer(second, outputs)?];
         let device = loader.device().clone();
         Ok(Self {
             convs,
@@ -161,6 +173,7 @@ impl Qwen3Hearing {
             activation,
             num_mel_bins,
             parts_together,
+            fills_only,
             placeholder,
             device,
         })
@@ -170,8 +183,9 @@ impl Qwen3Hearing {
         let count = item.tensors.len();
         let mut states = Vec::with_capacity(count);
         for (index, tensor) in item.tensors.iter().enumerate() {
-            let (mel, times) = self.part(tensor, index + 1 == count)?;
-            states.push(self.states(mel, halved(times)));
+            let is_filled = self.fills_only || count > 1;
+            let (mel, filled, times) = self.part(tensor, index + 1 == count, is_filled)?;
+            states.push(self.states(mel, filled, halved(times)));
         }
         if states.is_empty() {
             return Err("the item has no spectrogram".to_owned());
@@ -192,12 +206,14 @@ impl Qwen3Hearing {
         Ok(EncoderOutput { embeddings, by_layer: Vec::new() })
     }
 
-    /// Returns a part with a row for each time and bin, filled with zeros, and its number of times.
+    /// Returns a part with a row for each time and bin, its number of times, and that of the sound.
+    /// The rest is zeros.
     fn part(
         &self,
         tensor: &MediaTensorView<'_>,
         is_last: bool,
-    ) -> Result<(Tensor<2>, usize), String> {
+        is_filled: bool,
+    ) -> Result<(Tensor<2>, usize, usize), String> {
         let bins = self.num_mel_bins;
         let MediaTensorView { shape, data: MediaData::F32(bytes) } = tensor else {
             return Err("a spectrogram has elements of f32".to_owned());
@@ -209,22 +225,27 @@ impl Qwen3Hearing {
                 "a part of a sound is {bins} bins at {TIMES} times, not {shape:?}"
             ));
         }
-        let mut values = vec![0.0; TIMES * bins];
+        let filled = if is_filled { TIMES } else { times };
+        let mut values = vec![0.0; filled * bins];
         for (at, value) in bytes.as_chunks::<4>().0.iter().enumerate() {
             let (bin, time) = (at / times, at % times);
             values[time * bins + bin] = f32::from_le_bytes(*value);
         }
-        let data = TensorData::new(values, [TIMES * bins, 1]);
-        Ok((Tensor::from_data(data, &self.device), times))
+        let data = TensorData::new(values, [filled * bins, 1]);
+        Ok((Tensor::from_data(data, &self.device), filled, times))
     }
 
-    /// Returns the first `count` states of a part before the layers.
-    fn states(&self, mel: Tensor<2>, count: usize) -> Tensor<2> {
-        let x = self.convs.iter().fold(mel, |x, conv| activate(conv.forward(x), Activation::Gelu));
-        let [rows, channels] = x.dims();
-        let x = linear(x.reshape([STATES, rows / STATES * channels]), &self.out, None);
-        let x = add(x, self.positions.clone());
+    /// Returns the first `count` states of a part of so many times before the layers.
+    fn states(&self, mel: Tensor<2>, times: usize, count: usize) -> Tensor<2> {
+        let first = (mel, [times, self.num_mel_bins]);
+        let (x, [times, bins]) = self.convs.iter().fold(first, |(x, size), conv| {
+            let x = activate(conv.forward(x, size), Activation::Gelu);
+            (x, size.map(|size| size.div_ceil(2)))
+        });
+        let channels = x.dims()[1];
+        let x = linear(x.reshape([times, bins * channels]), &self.out, None);
         let width = x.dims()[1];
+        let x = add(x, self.positions.clone().slice([0..times, 0..width]));
         x.slice([0..count, 0..width])
     }
 }
@@ -241,16 +262,21 @@ impl Conv2d {
         Ok(Self {
             weight,
             bias: loader.vector(&format!("{module}.bias"), outputs)?,
+            size,
             rows: rows(size),
         })
     }
 
     /// Maps `[times · bins, inputs]` to half as many of both.
-    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    fn forward(&self, x: Tensor<2>, size: [usize; 2]) -> Tensor<2> {
         let width = x.dims()[1];
         let zeros = Tensor::zeros([1, width], &x.device());
         let x = Tensor::cat(vec![x, zeros], 0);
-        let places = self.rows.iter().map(|rows| select_rows(x.clone(), rows)).collect();
+        let rows = match size == self.size {
+            true => Cow::Borrowed(&self.rows),
+            false => Cow::Owned(rows(size)),
+        };
+        let places = rows.iter().map(|rows| select_rows(x.clone(), rows)).collect();
         linear(Tensor::cat(places, 1), &self.weight, Some(&self.bias))
     }
 }

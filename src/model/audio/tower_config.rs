@@ -17,7 +17,9 @@ fn tower_form(
 ) -> Result<TowerForm, ConfigError> {
     match family {
         AudioFamily::GlmAsr => {}
-        AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Asr => return Ok(TowerForm::Omni),
+        AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => {
+            return Ok(TowerForm::Omni);
+        }
         _ => return Ok(TowerForm::Whisper),
     }
     const PART: &str = "partial_rotary_factor";
@@ -78,7 +80,7 @@ pub(super) fn tower_config(
     let positions_max = fields.size(positions)?.unwrap_or(1_500);
     let num_frames = match family {
         AudioFamily::Qwen2_5Omni => fields.size(WINDOW)?.unwrap_or(100),
-        AudioFamily::Qwen3Asr => TIMES / 2,
+        AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni => TIMES / 2,
         _ => positions_max,
     };
     if num_frames > positions_max {
@@ -86,7 +88,8 @@ pub(super) fn tower_config(
         return Err(fields.invalid(WINDOW, &expected));
     }
     // Sines have two periods at least.
-    let has_sines = matches!(family, AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Asr);
+    let has_sines =
+        matches!(family, AudioFamily::Qwen2_5Omni | AudioFamily::Qwen3Asr | AudioFamily::Qwen3Omni);
     if has_sines && hidden_size < 4 {
         return Err(fields.invalid("d_model", "4 or more"));
     }

@@ -1,11 +1,12 @@
 //! Multimodal classes that hear, and the families of their text models.
 
-use super::wrappers::{BESIDE, INSIDE, sizes};
+use super::wrappers::{BESIDE, IN_THINKER, INSIDE, sizes};
 use super::{AudioFamily, Defaults, Family, TextModel, Wrapper, llama, qwen2, qwen3};
 
 const QWEN2_AUDIO_CLASS: &str = "Qwen2AudioForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
 const AUDIO_FLAMINGO_3_CLASS: &str = "AudioFlamingo3ForConditionalGeneration";
+const MUSIC_FLAMINGO_CLASS: &str = "MusicFlamingoForConditionalGeneration";
 const GLM_ASR_CLASS: &str = "GlmAsrForConditionalGeneration";
 const QWEN3_ASR_CLASS: &str = "Qwen3ASRForConditionalGeneration";
 
@@ -75,6 +76,23 @@ pub(super) const AUDIO_FLAMINGO_3: Wrapper = Wrapper {
     audio: Some(AudioFamily::AudioFlamingo3),
 };
 
+/// Music Flamingo.
+pub(super) const MUSIC_FLAMINGO: Wrapper = Wrapper {
+    architecture: MUSIC_FLAMINGO_CLASS,
+    model_type: "musicflamingo",
+    models: "Music Flamingo, in the form of transformers",
+    texts: &[TextModel {
+        family: Family { architecture: MUSIC_FLAMINGO_CLASS, ..qwen2::FAMILY },
+        sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[BESIDE, INSIDE],
+    unread: TOWER,
+    vision: &[],
+    audio: Some(AudioFamily::MusicFlamingo),
+};
+
 /// GLM-ASR.
 pub(super) const GLM_ASR: Wrapper = Wrapper {
     architecture: GLM_ASR_CLASS,
@@ -105,15 +123,34 @@ pub(super) const GLM_ASR: Wrapper = Wrapper {
 pub(super) const QWEN3_ASR: Wrapper = Wrapper {
     architecture: QWEN3_ASR_CLASS,
     model_type: "qwen3_asr",
-    models: "Qwen3-ASR, in the form of transformers",
-    texts: &[TextModel {
-        family: Family { architecture: QWEN3_ASR_CLASS, ..qwen3::FAMILY },
-        sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
-        experts: &[],
-    }],
+    models: "Qwen3-ASR, as published and in the form of transformers",
+    texts: &[
+        TextModel {
+            family: Family { architecture: QWEN3_ASR_CLASS, ..qwen3::FAMILY },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+        // The published form, by vLLM's `Qwen3ASRTextConfig`.
+        TextModel {
+            family: Family {
+                architecture: QWEN3_ASR_CLASS,
+                model_type: "qwen3_asr_text",
+                defaults: Defaults {
+                    num_key_value_heads: Some(32),
+                    head_dim: Some(128),
+                    max_position_embeddings: 128_000,
+                    rope_theta: 5_000_000.0,
+                    ..qwen3::FAMILY.defaults
+                },
+                ..qwen3::FAMILY
+            },
+            sizes: sizes([151_936, 4_096, 22_016, 32, 32]),
+            experts: &[],
+        },
+    ],
     may_be_flat: false,
-    places: &[INSIDE],
-    unread: TOWER,
+    places: &[INSIDE, IN_THINKER],
+    unread: &["model.audio_tower", "model.multi_modal_projector", "thinker.audio_tower"],
     vision: &[],
     audio: Some(AudioFamily::Qwen3Asr),
 };

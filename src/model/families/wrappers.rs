@@ -20,6 +20,9 @@ pub(super) const INSIDE: TextPlace = TextPlace::INSIDE;
 /// writes for older classes.
 pub(super) const BESIDE: TextPlace =
     TextPlace { base: "language_model.model", lm_head: "language_model.lm_head" };
+/// The text model of a model that also speaks, and of Qwen3-ASR as published.
+pub(super) const IN_THINKER: TextPlace =
+    TextPlace { base: "thinker.model", lm_head: "thinker.lm_head" };
 /// The names of a text model alone.
 pub(super) const PLAIN: TextPlace = TextPlace { base: "model", lm_head: "lm_head" };
 
@@ -359,9 +362,11 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::QWEN2_AUDIO,
     hearing::VOXTRAL,
     hearing::AUDIO_FLAMINGO_3,
+    hearing::MUSIC_FLAMINGO,
     hearing::GLM_ASR,
     hearing::QWEN3_ASR,
     omni::QWEN2_5_OMNI,
+    omni::QWEN3_OMNI,
     phi3_v::PHI3_V,
     phi4_multimodal::PHI4_MULTIMODAL,
     phi4_multimodal::PHI4MM,
@@ -390,7 +395,7 @@ pub(super) const fn sizes(sizes: [usize; 5]) -> TextSizes {
 }
 
 pub(super) const AXES: RopeRule = RopeRule { axes: AxesRule::InSections, ..llama::ROPE };
-const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
+pub(super) const AXES_IN_TURNS: RopeRule = RopeRule { axes: AxesRule::InTurns, ..llama::ROPE };
 pub(super) const PARTIAL_AXES_IN_TURNS: RopeRule =
     RopeRule { axes: AxesRule::InTurns, ..llama::PARTIAL_ROPE };
 pub(super) const PARTIAL_AXES: RopeRule =

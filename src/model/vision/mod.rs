@@ -115,6 +115,8 @@ pub(crate) enum VisionFamily {
     Qwen2_5Omni,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
     Qwen3Vl,
+    /// The same of Qwen3-Omni, with other names.
+    Qwen3Omni,
     /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
     Qwen3_5,
     /// That of GLM-4.1V and its successors.
@@ -324,6 +326,7 @@ impl VisionPlan {
             VisionFamily::DotsOcr => plain(qwen_config::dots(&visual)?, [151_665, 151_656]),
             VisionFamily::Qwen2_5Omni => qwen(qwen_config::qwen2_5_omni(&visual)?),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
+            VisionFamily::Qwen3Omni => qwen(qwen_config::qwen3_omni(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
             VisionFamily::Glm4v => {
                 axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [151_343, 151_344])

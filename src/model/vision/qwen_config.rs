@@ -1,5 +1,5 @@
-//! The towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, EXAONE 4.5 and dots.ocr as `vision_config`
-//! describes them.
+//! The towers of Qwen2-VL, Qwen2.5-VL, Qwen3-VL, EXAONE 4.5, dots.ocr and Qwen's Omni models as
+//! `vision_config` describes them.
 
 use playhouse_kernels::Activation;
 
@@ -60,6 +60,11 @@ const QWEN3: QwenNames = QwenNames {
         inner: "linear_fc1",
         outer: "linear_fc2",
     },
+};
+const QWEN3_OMNI: QwenNames = QwenNames {
+    merger: MERGER,
+    deep_merger: MergerNames { module: "merger_list", ..MERGER },
+    ..QWEN3
 };
 const MERGER: MergerNames =
     MergerNames { module: "merger", norm: "ln_q", inner: "mlp.0", outer: "mlp.2" };
@@ -190,6 +195,11 @@ pub(super) fn qwen3(fields: &Fields) -> Result<QwenConfig, ConfigError> {
         return Err(fields.invalid(DEEP, &expected));
     }
     Ok(QwenConfig { deep_layers, ..config })
+}
+
+/// Reads HF `Qwen3OmniMoeVisionEncoderConfig`.
+pub(super) fn qwen3_omni(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    Ok(QwenConfig { names: &QWEN3_OMNI, ..qwen3(fields)? })
 }
 
 /// Reads HF `Qwen3_5VisionConfig`.

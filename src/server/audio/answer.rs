@@ -104,6 +104,6 @@ pub(super) fn verbose(
 
 /// Returns the texts of all pieces.
 fn text(speech: &Speech, heard: &Heard, finished: &[FinishedChoice]) -> String {
-    let texts: Vec<&str> = finished.iter().map(|choice| choice.text.as_str()).collect();
+    let texts: Vec<&str> = finished.iter().map(|choice| speech.text(&choice.text)).collect();
     texts.join(speech.joint(heard.language))
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{MediaError, Prompt, RawRequest, SamplingParams},
-    engine::{SoundPiece, Speech, SpeechTask},
+    engine::{SoundPiece, Speech, SpeechOrder, SpeechTask},
     server::{
         exchange::Exchange,
         generate::{choices::Choices, handler::RequestNames, request_log::RequestLog, run::whole},
@@ -61,7 +61,13 @@ pub(super) async fn hear(
             None => language(&state, caller, &names, &memory, first).await?,
         };
         let has_times = request.format == ResponseFormat::Verbose;
-        let prompt = speech.prompt(task, language, &request.before, has_times);
+        let prompt = speech.prompt(&SpeechOrder {
+            task,
+            language,
+            to_language: request.to_language,
+            before: &request.before,
+            has_timestamps: has_times,
+        });
         let requests = pieces
             .iter()
             .map(|piece| request.raw_request(&state, prompt.clone(), piece.media.clone()));

@@ -49,6 +49,8 @@ pub(super) struct SpeechRequest {
     pub(super) model: String,
     pub(super) format: ResponseFormat,
     pub(super) language: Option<&'static str>,
+    /// The language of a translation.
+    pub(super) to_language: Option<&'static str>,
     /// Text that comes before the sound's.
     pub(super) before: String,
     pub(super) is_streamed: bool,
@@ -92,14 +94,16 @@ impl SpeechRequest {
         if file.len() > FILE_BYTES_MAX {
             return Err(ApiError::invalid("audio_filesize_mb", "Maximum file size exceeded"));
         }
-        let language = form.text("language").map(|code| {
-            speech.language(code).map_err(|error| ApiError::bad_request(error.to_string()))
-        });
+        let language = |field: &str| {
+            let found = form.text(field).map(|code| speech.language(code)).transpose();
+            found.map_err(|error| ApiError::bad_request(error.to_string()))
+        };
         Ok(Self {
             file,
             model,
             format,
-            language: language.transpose()?,
+            language: language("language")?,
+            to_language: language("to_language")?,
             before: form.text("prompt").unwrap_or_default().to_owned(),
             is_streamed,
             reports,

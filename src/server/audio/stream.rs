@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::answer::Heard;
 use crate::{
     api::FinishReason,
-    engine::{Speech, SpeechTask},
+    engine::{Speech, SpeechTask, Transcript},
     server::{
         generate::{
             answer::{Head, StoppedBy},
@@ -50,7 +50,7 @@ pub(super) fn respond(
         num_tokens: 0,
         joint: speech.joint(heard.language),
         current: 0,
-        waiting: (0..choices.len()).map(|_| VecDeque::new()).collect(),
+        pieces: (0..choices.len()).map(|_| Piece::new(speech)).collect(),
     };
     Run::new(choices, writer, log).stream(Vec::new())
 }
@@ -104,6 +104,19 @@ struct News {
     finish: Option<FinishReason>,
 }
 
+/// A piece whose text is sent when those before it have ended.
+struct Piece {
+    /// The text that is not sent yet.
+    waiting: VecDeque<News>,
+    transcript: Transcript,
+}
+
+impl Piece {
+    fn new(speech: &Speech) -> Self {
+        Self { waiting: VecDeque::new(), transcript: speech.transcript() }
+    }
+}
+
 /// Writes chunks.
 struct Chunks {
     head: Head,
@@ -114,8 +127,7 @@ struct Chunks {
     joint: &'static str,
     /// The piece whose text is sent.
     current: usize,
-    /// The text of each piece that is not sent yet.
-    waiting: Vec<VecDeque<News>>,
+    pieces: Vec<Piece>,
 }
 
 impl Chunks {
@@ -125,20 +137,25 @@ impl Chunks {
         TokenUsage { prompt_tokens, total_tokens, completion_tokens }
     }
 
-    /// Returns the event for new text of the current piece.
-    fn event(&mut self, news: News) -> Bytes {
-        let is_last = self.current + 1 == self.waiting.len();
-        let mut content = news.text;
-        if news.finish.is_some() && !is_last {
+    /// Returns the event for new output of the current piece. `None` if all of it waits.
+    fn event(&mut self, news: News) -> Option<Bytes> {
+        let is_last = self.current + 1 == self.pieces.len();
+        let has_ended = news.finish.is_some();
+        self.num_tokens += news.num_tokens;
+        let transcript = self.pieces.get_mut(self.current).map(|piece| &mut piece.transcript);
+        let mut content = transcript.map_or_else(String::new, |it| it.push(&news.text, has_ended));
+        if content.is_empty() && !news.text.is_empty() && !has_ended {
+            return None;
+        }
+        if has_ended && !is_last {
             content.push_str(self.joint);
         }
-        self.num_tokens += news.num_tokens;
         let finish = news
             .finish
             .map(|finish| Finish { stop_reason: StoppedBy::from(&finish), finish_reason: finish });
         let choices = [ChunkChoice { delta: Content { content }, finish }];
         let usage = self.reports.continuous.then(|| self.usage());
-        sse::event(&Chunk { head: &self.head, choices: &choices, usage })
+        Some(sse::event(&Chunk { head: &self.head, choices: &choices, usage }))
     }
 }
 
@@ -150,13 +167,14 @@ impl EventWriter for Chunks {
         let num_tokens = delta.tokens.len();
         let news = News { text: delta.text, num_tokens, finish: delta.finish };
         let is_empty = news.text.is_empty() && num_tokens == 0 && news.finish.is_none();
-        if let Some(waiting) = self.waiting.get_mut(index).filter(|_| !is_empty) {
-            waiting.push_back(news);
+        if let Some(piece) = self.pieces.get_mut(index).filter(|_| !is_empty) {
+            piece.waiting.push_back(news);
         }
         let mut events = Vec::new();
-        while let Some(news) = self.waiting.get_mut(self.current).and_then(VecDeque::pop_front) {
+        let next = |pieces: &mut Vec<Piece>, at: usize| pieces.get_mut(at)?.waiting.pop_front();
+        while let Some(news) = next(&mut self.pieces, self.current) {
             let has_ended = news.finish.is_some();
-            events.push(self.event(news));
+            events.extend(self.event(news));
             self.current += usize::from(has_ended);
         }
         events

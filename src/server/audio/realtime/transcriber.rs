@@ -7,7 +7,7 @@ use tokio::{
 };
 
 use crate::{
-    engine::{SoundPiece, SpeechTask},
+    engine::{SoundPiece, SpeechOrder, SpeechTask},
     server::{
         audio::{
             hear::{language, piece_bytes},
@@ -119,18 +119,26 @@ impl Work {
                 language @ Some(_) => language,
                 None => language(state, caller, &names, &memory, &piece).await?,
             };
-            let prompt = speech.prompt(SpeechTask::Transcribe, language, "", false);
+            let prompt = speech.prompt(&SpeechOrder {
+                task: SpeechTask::Transcribe,
+                language,
+                to_language: None,
+                before: "",
+                has_timestamps: false,
+            });
             let request = plain_request(state, prompt, piece.media)?;
             let choices =
                 Choices::submit(state, &names, caller, memory.clone(), vec![request]).await?;
             Ok::<_, ApiError>((language, choices))
         };
         let (language, mut choices) = submitted.await.inspect_err(|_| log.end("refused"))?;
+        let mut transcript = speech.transcript();
         self.client.language = language;
         while let Some(news) = choices.next().await {
             let news = news.inspect_err(|_| log.end("failed"))?;
             log.count(&choices);
-            self.add(news.delta.text).await;
+            let text = transcript.push(&news.delta.text, news.delta.finish.is_some());
+            self.add(text).await;
         }
         self.counts.0 += choices.num_prompt_tokens();
         self.counts.1 += choices.num_output_tokens();

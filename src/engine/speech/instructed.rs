@@ -1,0 +1,113 @@
+//! The prompts of GLM-ASR and Qwen3-Omni: a chat with a sound and an instruction. The instructions
+//! are those of vLLM's `GlmAsrForConditionalGeneration` and
+//! `Qwen3OmniMoeThinkerForConditionalGeneration`.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{SpeechOrder, SpeechTask, languages::name};
+use crate::api::{ChatPrompt, TextCodec};
+
+/// The text in the place of the instruction of the chat that is rendered at the start.
+const PLACE: &str = "Transcribe this audio.";
+
+/// The text around the instruction of a chat.
+#[derive(Debug, Clone)]
+pub(super) struct Instructed {
+    before: String,
+    after: String,
+}
+
+impl Instructed {
+    /// Returns the text of the model's chat template, if it has one. `sound` is the text in the
+    /// place of the sound.
+    pub(super) fn of(codec: &Arc<dyn TextCodec>, sound: &str) -> Option<Self> {
+        let message = json!({ "role": "user", "content": format!("{sound}{PLACE}") });
+        let messages = vec![message];
+        let chat = ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
+        let rendered = codec.render_chat(&chat).ok()?;
+        let (before, after) = rendered.split_once(PLACE)?;
+        Some(Self { before: before.to_owned(), after: after.to_owned() })
+    }
+
+    /// Returns the prompt with an instruction.
+    pub(super) fn prompt(&self, instruction: &str) -> String {
+        let Self { before, after } = self;
+        format!("{before}{instruction}{after}")
+    }
+}
+
+/// Returns the instruction to GLM-ASR.
+pub(super) fn of_glm_asr(order: &SpeechOrder<'_>) -> String {
+    match order.task {
+        SpeechTask::Transcribe => "can you transcribe the speech into a written format?".to_owned(),
+        SpeechTask::Translate => {
+            let code = order.to_language.unwrap_or_default();
+            format!("translate the speech to {}", name(code).unwrap_or(code))
+        }
+    }
+}
+
+/// Returns the instruction to Qwen3-Omni, with the client's text behind it.
+pub(super) fn of_qwen3_omni(order: &SpeechOrder<'_>) -> String {
+    let SpeechOrder { task, language, to_language, before, .. } = *order;
+    let part = |word: &str, code: &str| name(code).map(|name| format!(" {word} {name}"));
+    let parts = match task {
+        SpeechTask::Transcribe => ["Transcribe this audio".to_owned(), String::new()],
+        SpeechTask::Translate => {
+            let from = language.and_then(|code| part("from", code)).unwrap_or_default();
+            ["Translate this audio".to_owned(), from]
+        }
+    };
+    let into = match task {
+        SpeechTask::Transcribe => language,
+        SpeechTask::Translate => Some(to_language.unwrap_or("en")),
+    };
+    let into = into.and_then(|code| part("into", code)).unwrap_or_default();
+    let text = if before.is_empty() { String::new() } else { format!(" {before}") };
+    format!("{}{into}.{text}", parts.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_those_of_vllm() {
+        let transcribe = SpeechOrder {
+            task: SpeechTask::Transcribe,
+            language: None,
+            to_language: None,
+            before: "",
+            has_timestamps: false,
+        };
+        let translate = SpeechOrder { task: SpeechTask::Translate, ..transcribe };
+        let german = Some("de");
+        for (order, expected) in [
+            (transcribe, "Transcribe this audio."),
+            (SpeechOrder { language: german, ..transcribe }, "Transcribe this audio into German."),
+            (SpeechOrder { language: Some("yue"), ..transcribe }, "Transcribe this audio."),
+            (
+                SpeechOrder { before: "Names: Ann", ..transcribe },
+                "Transcribe this audio. Names: Ann",
+            ),
+            (translate, "Translate this audio into English."),
+            (
+                SpeechOrder { language: german, to_language: Some("fr"), ..translate },
+                "Translate this audio from German into French.",
+            ),
+        ] {
+            assert_eq!(of_qwen3_omni(&order), expected);
+        }
+        let expected = "can you transcribe the speech into a written format?";
+        assert_eq!(of_glm_asr(&transcribe), expected);
+        for (to_language, expected) in [
+            (Some("fr"), "translate the speech to French"),
+            (Some("yue"), "translate the speech to yue"),
+            (None, "translate the speech to "),
+        ] {
+            assert_eq!(of_glm_asr(&SpeechOrder { to_language, ..translate }), expected);
+        }
+    }
+}
