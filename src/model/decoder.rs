@@ -13,6 +13,7 @@
 
 mod layer;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -21,7 +22,7 @@ use playhouse_kernels::{EmbeddingTable, add, embedding, recycle, scale};
 pub(super) use self::layer::DecoderLayer;
 use super::config::{
     AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
-    ModelConfig, ParallelConfig, SumProjection, TokenTypes,
+    ModelConfig, ParallelConfig, SkipConnection, SumProjection, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
 use super::gemma4::Gemma4;
@@ -46,6 +47,7 @@ struct Decoder {
     embed_tasks: Option<TypeTable>,
     project_sum: Option<Linear>,
     layers: Vec<DecoderLayer>,
+    skips: Vec<SkipConnection>,
     norm: Option<Norm>,
     project_out: Option<Linear>,
     /// The rotary embedding of positions with three axes.
@@ -131,19 +133,17 @@ impl Backbone for Decoder {
             hidden = projection.forward(hidden, step.adapters());
         }
         let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
-        let sum_of = |hidden: &Tensor<2>, residual: &Option<Tensor<2>>| match residual.clone() {
-            Some(residual) => add(hidden.clone(), residual),
-            None => hidden.clone(),
-        };
+        let mut kept = BTreeMap::new();
         for (index, layer) in self.layers.iter().enumerate() {
+            (hidden, residual) = self.mixed(index, hidden, residual, &mut kept);
             if wanted.contains(&index) {
-                inputs.push(sum_of(&hidden, &residual));
+                inputs.push(sum_of(&hidden, residual.as_ref()));
             }
             let (output, sum) = layer.forward(hidden, residual, positions, step);
             (hidden, residual) = (step.media().added(index, output), sum);
         }
         if wanted.contains(&self.layers.len()) {
-            inputs.push(sum_of(&hidden, &residual));
+            inputs.push(sum_of(&hidden, residual.as_ref()));
         }
         hidden = match (&self.norm, residual) {
             (Some(norm), residual) => {
@@ -163,6 +163,42 @@ impl Backbone for Decoder {
 
     fn mapped_bytes(&self) -> u64 {
         self.layers.iter().map(DecoderLayer::mapped_bytes).sum()
+    }
+}
+
+impl Decoder {
+    /// Returns the input of layer `index` with the parts of earlier ones. `kept` has the streams
+    /// before the layers that later ones take parts of.
+    fn mixed(
+        &self,
+        index: usize,
+        hidden: Tensor<2>,
+        residual: Option<Tensor<2>>,
+        kept: &mut BTreeMap<usize, Tensor<2>>,
+    ) -> (Tensor<2>, Option<Tensor<2>>) {
+        if !self.skips.iter().any(|skip| skip.from == index || skip.layer == index) {
+            return (hidden, residual);
+        }
+        let mut stream = sum_of(&hidden, residual.as_ref());
+        if self.skips.iter().any(|skip| skip.from == index) {
+            kept.insert(index, stream.clone());
+        }
+        for SkipConnection { from, weight, .. } in
+            self.skips.iter().filter(|skip| skip.layer == index)
+        {
+            if let Some(earlier) = kept.get(from) {
+                stream = add(scale(earlier.clone(), *weight), scale(stream, 1.0 - weight));
+            }
+        }
+        (stream, None)
+    }
+}
+
+/// Returns the residual stream before a layer.
+fn sum_of(hidden: &Tensor<2>, residual: Option<&Tensor<2>>) -> Tensor<2> {
+    match residual {
+        Some(residual) => add(hidden.clone(), residual.clone()),
+        None => hidden.clone(),
     }
 }
 
@@ -266,6 +302,7 @@ impl Decoder {
             embed_tasks,
             project_sum,
             layers,
+            skips: config.skips.clone(),
             norm,
             project_out,
             axes: AxesRotary::of(config, loader.device()),

@@ -36,6 +36,8 @@ models! {
     afmoe: "afmoe",
     apertus_llama3: "apertus-llama3",
     arcee: "arcee",
+    baichuan: "baichuan",
+    baichuan_alibi: "baichuan-alibi",
     bailing_moe: "bailing_moe",
     bailing_moe_v2: "bailing_moe_v2",
     bamba: "bamba",

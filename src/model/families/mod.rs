@@ -4,6 +4,7 @@ mod afmoe;
 mod apertus;
 mod arcee;
 mod axk1;
+mod baichuan;
 mod bailing_moe;
 mod bailing_moe_v2;
 mod bailing_moe_v3;
@@ -111,6 +112,7 @@ mod opt;
 mod orion;
 mod paligemma;
 mod pangu_embedded;
+mod param2moe;
 mod persimmon;
 mod phi;
 mod phi3;
@@ -130,9 +132,12 @@ mod sarvam_mla;
 mod sarvam_moe;
 mod seed_oss;
 mod smollm3;
+mod solar;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod telechat2;
+mod teleflm;
 mod two_towers;
 mod vaultgemma;
 mod wrappers;
@@ -146,8 +151,8 @@ use super::config::{
     LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields,
     MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms,
     ParallelConfig, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
-    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
-    read_alike,
+    ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule, hybrid,
+    inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -286,6 +291,11 @@ pub(super) const FAMILIES: &[&Family] = &[
     &bailing_moe_v3::FAMILY,
     &bitnet::FAMILY,
     &laguna::FAMILY,
+    &baichuan::FAMILY,
+    &solar::FAMILY,
+    &telechat2::FAMILY,
+    &teleflm::FAMILY,
+    &param2moe::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -303,6 +313,8 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("RWForCausalLM", "RefinedWebModel", &falcon::FAMILY),
     ("ChatGLMModel", "chatglm", &chatglm::FAMILY),
     ("TeleChat3ForCausalLM", "telechat3", &llama::FAMILY),
+    ("TeleChatForCausalLM", "telechat", &telechat2::FAMILY),
+    (baichuan::FIRST, "baichuan", &baichuan::FAMILY),
     ("BailingHybridForCausalLM", "bailing_hybrid", &bailing_moe_v3::FAMILY),
 ];
 

@@ -166,6 +166,18 @@ pub(in crate::model) fn qkv_parts(
             all.extend(by_head(values, head_dim, &plain(head_dim)));
             vec![Part { arrangement: rows(all), ..Part::new(module(name), total) }]
         }
+        QkvNames::KeyValues { queries, key_values } => {
+            let part = Part::new(module(queries), num_heads * head_dim);
+            let head = head_rows(attention);
+            let turned = head.as_ref().map(|head| rows(by_head(0..num_heads, head_dim, head)));
+            let queries = Part { arrangement: turned.unwrap_or(Arrangement::AsStored), ..part };
+            let stored = |place: usize| (0..num_kv_heads).map(move |head| 2 * head + place);
+            let within = head.unwrap_or_else(|| plain(head_dim));
+            let mut all = by_head(stored(0), head_dim, &within);
+            all.extend(by_head(stored(1), head_dim, &plain(head_dim)));
+            let key_values = Part::new(module(key_values), 2 * num_kv_heads * head_dim);
+            vec![queries, Part { arrangement: rows(all), ..key_values }]
+        }
         QkvNames::Sharded(name) => {
             let rows = rows(sharded(attention));
             vec![Part { arrangement: rows, ..Part::new(module(name), total) }]
