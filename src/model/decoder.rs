@@ -12,6 +12,7 @@
 //! after it are computed in one pass.
 
 mod layer;
+mod passes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +21,10 @@ use burn::tensor::Tensor;
 use playhouse_kernels::{EmbeddingTable, add, embedding, recycle, scale};
 
 pub(super) use self::layer::DecoderLayer;
+use self::passes::sum_of;
 use super::config::{
     AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
-    ModelConfig, ParallelConfig, SkipConnection, SumProjection, TokenTypes,
+    ModelConfig, ParallelConfig, Passes, SkipConnection, SumProjection, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
 use super::gemma4::Gemma4;
@@ -48,6 +50,9 @@ struct Decoder {
     project_sum: Option<Linear>,
     layers: Vec<DecoderLayer>,
     skips: Vec<SkipConnection>,
+    passes: Passes,
+    /// The layers of the KV cache that a pass uses.
+    kv_layers_of_pass: usize,
     norm: Option<Norm>,
     project_out: Option<Linear>,
     /// The rotary embedding of positions with three axes.
@@ -99,7 +104,7 @@ impl Backbone for Decoder {
     }
 
     fn num_layers(&self) -> usize {
-        self.layers.len()
+        self.layers.len() * self.passes.count
     }
 
     fn forward_with_inputs(
@@ -134,7 +139,9 @@ impl Backbone for Decoder {
         }
         let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
         let mut kept = BTreeMap::new();
-        for (index, layer) in self.layers.iter().enumerate() {
+        let passes = std::iter::repeat_n(&self.layers, self.passes.count);
+        for (index, layer) in passes.flatten().enumerate() {
+            (hidden, residual) = self.entered(index, hidden, residual, step);
             (hidden, residual) = self.mixed(index, hidden, residual, &mut kept);
             if wanted.contains(&index) {
                 inputs.push(sum_of(&hidden, residual.as_ref()));
@@ -142,7 +149,8 @@ impl Backbone for Decoder {
             let (output, sum) = layer.forward(hidden, residual, positions, step);
             (hidden, residual) = (step.media().added(index, output), sum);
         }
-        if wanted.contains(&self.layers.len()) {
+        step.begin_pass(0);
+        if wanted.contains(&self.num_layers()) {
             inputs.push(sum_of(&hidden, residual.as_ref()));
         }
         hidden = match (&self.norm, residual) {
@@ -163,42 +171,6 @@ impl Backbone for Decoder {
 
     fn mapped_bytes(&self) -> u64 {
         self.layers.iter().map(DecoderLayer::mapped_bytes).sum()
-    }
-}
-
-impl Decoder {
-    /// Returns the input of layer `index` with the parts of earlier ones. `kept` has the streams
-    /// before the layers that later ones take parts of.
-    fn mixed(
-        &self,
-        index: usize,
-        hidden: Tensor<2>,
-        residual: Option<Tensor<2>>,
-        kept: &mut BTreeMap<usize, Tensor<2>>,
-    ) -> (Tensor<2>, Option<Tensor<2>>) {
-        if !self.skips.iter().any(|skip| skip.from == index || skip.layer == index) {
-            return (hidden, residual);
-        }
-        let mut stream = sum_of(&hidden, residual.as_ref());
-        if self.skips.iter().any(|skip| skip.from == index) {
-            kept.insert(index, stream.clone());
-        }
-        for SkipConnection { from, weight, .. } in
-            self.skips.iter().filter(|skip| skip.layer == index)
-        {
-            if let Some(earlier) = kept.get(from) {
-                stream = add(scale(earlier.clone(), *weight), scale(stream, 1.0 - weight));
-            }
-        }
-        (stream, None)
-    }
-}
-
-/// Returns the residual stream before a layer.
-fn sum_of(hidden: &Tensor<2>, residual: Option<&Tensor<2>>) -> Tensor<2> {
-    match residual {
-        Some(residual) => add(hidden.clone(), residual.clone()),
-        None => hidden.clone(),
     }
 }
 
@@ -303,6 +275,8 @@ impl Decoder {
             project_sum,
             layers,
             skips: config.skips.clone(),
+            passes: config.passes,
+            kv_layers_of_pass: kv_layers(&config.layers).windows.len(),
             norm,
             project_out,
             axes: AxesRotary::of(config, loader.device()),
@@ -366,7 +340,7 @@ pub(super) fn load(
         vocab_size: config.vocab_size,
         max_model_len: config.max_model_len,
         eos_token_ids: config.eos_token_ids.clone(),
-        kv_layers: kv_layers(&config.layers),
+        kv_layers: kv_layers_of(config),
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
         // The head of a pooler registers some, too.
@@ -425,7 +399,13 @@ fn renamed_modules(config: &ModelConfig, original: &ModelConfig) -> Vec<[Vec<Par
     pairs
 }
 
-/// Returns the layers of the KV cache that these layers of a model use.
+/// Returns the layers of the KV cache that all passes of a model use, one pass after the other.
+fn kv_layers_of(config: &ModelConfig) -> KvLayers {
+    let KvLayers { windows, num_kv_heads, head_dim, value_prefix } = kv_layers(&config.layers);
+    KvLayers { windows: windows.repeat(config.passes.count), num_kv_heads, head_dim, value_prefix }
+}
+
+/// Returns the layers of the KV cache that these layers of a model use in a pass.
 pub(super) fn kv_layers(layers: &[LayerConfig]) -> KvLayers {
     // All attention of these families that keeps keys has the same heads in the cache.
     let mut kept = layers.iter().filter(|layer| layer.mixer.num_kv_layers() > 0);

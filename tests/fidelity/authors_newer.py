@@ -2,12 +2,13 @@
 
 transformers has no class with the maths of some of them. Those are its Llama with changes of the
 code here, by the formulas of vLLM: ALiBi, whose biases are those of its BLOOM, and connections that
-skip layers.
+skip layers. Several passes through the layers are by the formulas of llama.cpp.
 """
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers import GraniteConfig, LlamaConfig, LlamaForCausalLM, SarvamMoEConfig
+from transformers.modeling_outputs import CausalLMOutput
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from authors import as_ling_2, published, read, respelled, stacked, write
@@ -77,7 +78,30 @@ class SkippingForCausalLM(LlamaForCausalLM):
             layer.register_forward_pre_hook(hook(index))
 
 
-for config, model in ((AlibiConfig, AlibiForCausalLM), (SkippingConfig, SkippingForCausalLM)):
+class LoopedConfig(LlamaConfig):
+    model_type = "llama_looped"
+
+
+class LoopedForCausalLM(LlamaForCausalLM):
+    """Llama with the passes of llama.cpp's Nanbeige."""
+
+    config_class = LoopedConfig
+
+    def forward(self, input_ids, **others):
+        hidden = self.model.embed_tokens(input_ids)
+        norm, count = self.model.norm, self.config.num_loops
+        for number in range(1, count + 1):
+            has_norm = number == count or not self.config.skip_loop_final_norm
+            self.model.norm = norm if has_norm else torch.nn.Identity()
+            hidden = self.model(inputs_embeds=hidden, use_cache=False).last_hidden_state
+        return CausalLMOutput(logits=self.lm_head(hidden))
+
+
+for config, model in (
+    (AlibiConfig, AlibiForCausalLM),
+    (SkippingConfig, SkippingForCausalLM),
+    (LoopedConfig, LoopedForCausalLM),
+):
     AutoConfig.register(config.model_type, config)
     AutoModelForCausalLM.register(config, model)
 
@@ -103,6 +127,16 @@ def as_solar(folder):
     """Gives a Llama with skip connections the fields of Solar."""
     tensors, config = read(folder)
     config = published(config, "SolarForCausalLM", "solar", dropped=["pretraining_tp"], sliding_window=2047)
+    write(folder, tensors, config)
+
+
+def as_nanbeige(folder):
+    """Gives a Llama with passes the fields of Nanbeige."""
+    tensors, config = read(folder)
+    config = published(
+        config, "NanbeigeForCausalLM", "nanbeige", dropped=["pretraining_tp"], loop_share_kv=False,
+        loop_middle_layers=[], emb_neighbor_num=None, qk_layernorm=False,
+    )
     write(folder, tensors, config)
 
 
@@ -216,6 +250,16 @@ def models(tiniest, rope):
             tie_word_embeddings=True, rms_norm_eps=1e-3, **biases, **rope("default", 500.0),
         )
         | dict(rewrite=as_solar),
+        "nanbeige": tiniest(
+            LoopedConfig, num_loops=2, skip_loop_final_norm=False, head_dim=10,
+            tie_word_embeddings=False, **rope("default", 70_000_000.0),
+        )
+        | dict(rewrite=as_nanbeige),
+        "nanbeige-three": tiniest(
+            LoopedConfig, num_loops=3, skip_loop_final_norm=True, num_key_value_heads=3,
+            tie_word_embeddings=True, rms_norm_eps=1e-3, **biases, **rope("default", 500.0),
+        )
+        | dict(rewrite=as_nanbeige),
         "telechat2": tiniest(LlamaConfig, "head_dim", num_attention_heads=4, num_key_value_heads=2, **biases)
         | dict(before=with_biases_at_ends, rewrite=as_telechat("TeleChat2ForCausalLM")),
         "telechat2-all-heads": tiniest(

@@ -20,6 +20,8 @@ models! {
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
     baichuan: "baichuan",
     baichuan_alibi: "baichuan-alibi",
+    nanbeige: "nanbeige",
+    nanbeige_three: "nanbeige-three",
     solar: "solar",
     solar_biases: "solar-biases",
     telechat2: "telechat2",

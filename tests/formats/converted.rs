@@ -119,6 +119,7 @@ models! {
     mixtral: "mixtral",
     mpt: "mpt",
     mpt_clip: "mpt-clip",
+    nanbeige: "nanbeige",
     nemotron: "nemotron",
     nemotron_biases: "nemotron-biases",
     nemotron_h: "nemotron_h",

@@ -248,6 +248,7 @@ CASES = {
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),
     "mpt-clip": dict(max_seq_len=64, num_hidden_layers=1, softmax_scale=None),
+    "nanbeige": dict(),
     "nemotron": dict(),
     "nemotron-biases": dict(hidden_act="relu2", head_dim=8),
     "nemotron_h": dict(),

@@ -13,7 +13,7 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
-    LayerConfig, MlpConfig, SkipConnection, causality, layer, max_model_len, quantization,
+    LayerConfig, MlpConfig, Passes, SkipConnection, causality, layer, max_model_len, quantization,
     unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
@@ -69,6 +69,8 @@ pub struct ModelConfig {
     /// Whether the outputs of a layer's experts are added after the next layer, whose mixer and MLP
     /// do not read them.
     pub(crate) has_shortcuts: bool,
+    /// The passes through the layers.
+    pub(crate) passes: Passes,
     /// The layers whose inputs are mixed with those of earlier ones, in order.
     pub(crate) skips: Vec<SkipConnection>,
     /// The factors of a stream that goes on with normalised hidden states, in families that have
@@ -408,6 +410,7 @@ impl ModelConfig {
             altup: None,
             gemma4: None,
             has_shortcuts: false,
+            passes: Passes::ONE,
             skips: Vec::new(),
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,

@@ -99,6 +99,7 @@ mod mistral;
 mod mistral4;
 mod mixtral;
 mod mpt;
+mod nanbeige;
 mod nanochat;
 mod nemotron;
 mod nemotron_h;
@@ -150,9 +151,9 @@ use super::config::{
     Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig,
     LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields,
     MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms,
-    ParallelConfig, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
-    ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule, hybrid,
-    inner_size, mixers_alone, read_alike,
+    ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring,
+    SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
+    hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -296,6 +297,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &telechat2::FAMILY,
     &teleflm::FAMILY,
     &param2moe::FAMILY,
+    &nanbeige::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -315,6 +317,7 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("TeleChat3ForCausalLM", "telechat3", &llama::FAMILY),
     ("TeleChatForCausalLM", "telechat", &telechat2::FAMILY),
     (baichuan::FIRST, "baichuan", &baichuan::FAMILY),
+    ("MiMoV2ForCausalLM", "mimo_v2", &mimo_v2_flash::FAMILY),
     ("BailingHybridForCausalLM", "bailing_hybrid", &bailing_moe_v3::FAMILY),
 ];
 

@@ -8,7 +8,9 @@ use crate::weights::UnitVectors;
 /// Returns the fields that a config of `architecture` needs for each row to have an effect.
 pub(super) fn needed(architecture: &str) -> Value {
     match architecture {
-        "MiMoV2FlashForCausalLM" => json!({ "num_key_value_heads": 2, "v_head_dim": 8 }),
+        "MiMoV2FlashForCausalLM" | "MiMoV2ForCausalLM" => {
+            json!({ "num_key_value_heads": 2, "v_head_dim": 8 })
+        }
         "BailingMoeV3ForCausalLM" => json!({
             "layer_types": ["full_attention", "linear_attention"], "first_k_dense_replace": 0,
         }),
@@ -173,6 +175,21 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             unchanged("rope_theta", json!(77.0)),
             unchanged("attention_bias", json!(true)),
         ],
+        "Nanbeige" => vec![
+            honoured("num_loops", json!(2)),
+            honoured("skip_loop_final_norm", json!(true)),
+            honoured("attention_bias", json!(true)),
+            unchanged("num_loops", json!(null)),
+            unchanged("loop_share_kv", json!(false)),
+            unchanged("loop_middle_layers", json!([])),
+            refused("num_loops", json!(0)),
+            refused("num_loops", json!(3_000)),
+            refused("loop_share_kv", json!(true)),
+            refused("loop_middle_layers", json!([1])),
+            refused("emb_neighbor_num", json!(4)),
+            refused("qk_layernorm", json!(true)),
+            refused("enable_mhc", json!(true)),
+        ],
         "Solar" => vec![
             honoured("attention_bias", json!(true)),
             honoured("bias", json!(true)),
@@ -241,6 +258,7 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             honoured("layernorm_epsilon", json!(0.5)),
             refused("v_head_dim", json!(32)),
             refused("swa_v_head_dim", json!(9)),
+            refused("attention_projection_layout", json!("fused_qkv")),
             refused("swa_head_dim", json!(9)),
             refused("swa_num_attention_heads", json!(9)),
             refused("swa_num_key_value_heads", json!(3)),

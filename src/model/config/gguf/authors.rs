@@ -83,6 +83,16 @@ pub(super) const OF_AUTHORS: &[Architecture] = &[
         layer_types: LayerTypes::Blocks,
         ..PLAIN
     },
+    Architecture {
+        name: "nanbeige",
+        class: "NanbeigeForCausalLM",
+        is_interleaved: true,
+        keys: &[
+            Key::integer("num_loops", "num_loops"),
+            Key::flag("skip_loop_final_norm", "skip_loop_final_norm"),
+        ],
+        ..PLAIN
+    },
     Architecture { name: "orion", class: "OrionForCausalLM", ..PLAIN },
     Architecture { name: "pangu-embedded", class: "PanguEmbeddedForCausalLM", ..PLAIN },
 ];
