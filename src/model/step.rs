@@ -158,8 +158,8 @@ impl<'a> Step<'a> {
     }
 
     /// Returns the keys and values of a layer, and the places of the step's tokens in them. Layers
-    /// are numbered from 0, in the order of [`KvLayers::windows`](super::KvLayers::windows). Where a
-    /// model passes its layers several times, the numbers are those of a pass.
+    /// are numbered from 0, in the order of [`KvLayers::windows`](super::KvLayers::windows). In a
+    /// model with several passes through its layers, the numbers are those of a pass.
     ///
     /// # Panics
     /// If there is no such layer.
