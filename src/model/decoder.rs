@@ -438,6 +438,7 @@ fn windows(layer: &LayerConfig) -> Vec<KvWindow> {
         Mixer::Parallel(ParallelConfig { attention, mamba, .. }) => {
             vec![window(attention), KvWindow::State(mamba.state_len())]
         }
+        Mixer::Recurrent(mixer) if !mixer.has_state() => Vec::new(),
         Mixer::Recurrent(mixer) => vec![KvWindow::State(mixer.state_len())],
         Mixer::None => Vec::new(),
     }

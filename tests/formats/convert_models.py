@@ -193,7 +193,7 @@ def convert_text(name):
 ENCODERS = [
     "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
     "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean", "gemma3-published",
-    "roberta-score", "xlmr-score", "distilbert-class", "modernbert-class",
+    "roberta-score", "xlmr-score", "distilbert-class", "modernbert-class", "lfm2-cls",
 ]
 # Those whose tokenizer the converter reads, each with its names of the rules of texts.
 OF_CONVERTER = {

@@ -339,7 +339,8 @@ impl Mixer {
             Self::Attention(attention) => {
                 usize::from(attention.is_causal && attention.kv_from.is_none())
             }
-            Self::Latent(_) | Self::Mamba(_) | Self::Mamba2(_) | Self::Recurrent(_) => 1,
+            Self::Recurrent(mixer) => usize::from(mixer.has_state()),
+            Self::Latent(_) | Self::Mamba(_) | Self::Mamba2(_) => 1,
             Self::Parallel(_) => 2,
             Self::None => 0,
         }
