@@ -448,6 +448,10 @@ fn windows(layer: &LayerConfig) -> Vec<KvWindow> {
 fn window(attention: &AttentionConfig) -> KvWindow {
     match (attention.sliding_window, attention.chunk) {
         (Some(window), _) => KvWindow::Sliding(window),
+        // The largest number of tokens in both chunks.
+        (None, Some(chunk)) if attention.sees_chunk_before => {
+            KvWindow::Sliding(chunk.saturating_mul(2))
+        }
         (None, Some(chunk)) => KvWindow::Chunked(chunk),
         (None, None) => KvWindow::Full,
     }

@@ -2,11 +2,12 @@
 
 transformers has no class with the maths of some of them. Those are its Llama with changes of the
 code here, by the formulas of vLLM: ALiBi, whose biases are those of its BLOOM, and connections that
-skip layers. Several passes through the layers are by the formulas of llama.cpp.
+skip layers. Chunks are in its Gemma 3. Several passes through the layers are by the formulas of llama.cpp.
 """
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 from transformers import GraniteConfig, LlamaConfig, LlamaForCausalLM, SarvamMoEConfig
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
@@ -78,6 +79,27 @@ class SkippingForCausalLM(LlamaForCausalLM):
             layer.register_forward_pre_hook(hook(index))
 
 
+class ChunkedConfig(Gemma3TextConfig):
+    model_type = "gemma3_chunked"
+
+
+class ChunkedForCausalLM(Gemma3ForCausalLM):
+    """Gemma 3 with the chunks of vLLM's Rnj-1 in place of windows."""
+
+    config_class = ChunkedConfig
+
+    def forward(self, input_ids, **others):
+        place = torch.arange(input_ids.shape[1])
+        chunk = place // (self.config.sliding_window // 2)
+        later = place[None] > place[:, None]
+        far = chunk[:, None] - chunk[None] > 1
+        masked = lambda hidden: torch.zeros(1, 1, *hidden.shape, dtype=self.dtype).masked_fill(
+            hidden, float("-inf")
+        )
+        masks = dict(full_attention=masked(later), sliding_attention=masked(later | far))
+        return super().forward(input_ids, attention_mask=masks, **others)
+
+
 class LoopedConfig(LlamaConfig):
     model_type = "llama_looped"
 
@@ -101,6 +123,7 @@ for config, model in (
     (AlibiConfig, AlibiForCausalLM),
     (SkippingConfig, SkippingForCausalLM),
     (LoopedConfig, LoopedForCausalLM),
+    (ChunkedConfig, ChunkedForCausalLM),
 ):
     AutoConfig.register(config.model_type, config)
     AutoModelForCausalLM.register(config, model)
@@ -128,6 +151,23 @@ def as_solar(folder):
     tensors, config = read(folder)
     config = published(config, "SolarForCausalLM", "solar", dropped=["pretraining_tp"], sliding_window=2047)
     write(folder, tensors, config)
+
+
+def as_rnj1(has_one_base):
+    """Gives a Gemma 3 with chunks the fields of Rnj-1, with one base for all layers or two."""
+
+    def rewrite(folder):
+        tensors, config = read(folder)
+        chunked = dict(sliding_attention="chunked_attention")
+        config["layer_types"] = [chunked.get(kind, kind) for kind in config["layer_types"]]
+        rope = {chunked.get(kind, kind): one for kind, one in config.pop("rope_parameters").items()}
+        if has_one_base:
+            config |= dict(rope_theta=rope["full_attention"]["rope_theta"], rope_scaling=None)
+        else:
+            config["rope_parameters"] = rope
+        write(folder, tensors, config | dict(architectures=["Rnj1ForCausalLM"], model_type="rnj1"))
+
+    return rewrite
 
 
 def as_nanbeige(folder):
@@ -250,6 +290,21 @@ def models(tiniest, rope):
             tie_word_embeddings=True, rms_norm_eps=1e-3, **biases, **rope("default", 500.0),
         )
         | dict(rewrite=as_solar),
+        "rnj1": tiniest(
+            ChunkedConfig, num_hidden_layers=3, sliding_window=12, query_pre_attn_scalar=10,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            final_logit_softcapping=9.0, initializer_range=0.35,
+        )
+        | dict(rewrite=as_rnj1(False)),
+        "rnj1-one-base": tiniest(
+            ChunkedConfig, num_attention_heads=4, num_key_value_heads=2, sliding_window=7,
+            layer_types=["sliding_attention"] * 2, attention_bias=True,
+            tie_word_embeddings=False, rope_parameters=dict(
+                sliding_attention=rope("default", 900.0)["rope_parameters"],
+                full_attention=rope("default", 900.0)["rope_parameters"],
+            ),
+        )
+        | dict(rewrite=as_rnj1(True)),
         "nanbeige": tiniest(
             LoopedConfig, num_loops=2, skip_loop_final_norm=False, head_dim=10,
             tie_word_embeddings=False, **rope("default", 70_000_000.0),

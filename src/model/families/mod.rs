@@ -129,6 +129,7 @@ mod qwen3_moe;
 mod qwen3_next;
 mod readers;
 mod recurrent_gemma;
+mod rnj1;
 mod sarvam_mla;
 mod sarvam_moe;
 mod seed_oss;
@@ -298,6 +299,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &teleflm::FAMILY,
     &param2moe::FAMILY,
     &nanbeige::FAMILY,
+    &rnj1::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

@@ -17,6 +17,9 @@ pub(super) fn needed(architecture: &str) -> Value {
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }
+        "Rnj1ForCausalLM" => {
+            json!({ "layer_types": ["chunked_attention", "full_attention"] })
+        }
         "SolarForCausalLM" => {
             json!({ "bskcn_1": [0], "bskcn_2": [], "bskcn_3": [1], "bskcn_4": [] })
         }
@@ -189,6 +192,26 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("emb_neighbor_num", json!(4)),
             refused("qk_layernorm", json!(true)),
             refused("enable_mhc", json!(true)),
+        ],
+        "Rnj1" => vec![
+            honoured("sliding_window", json!(9)),
+            honoured("layer_types", json!(["full_attention", "full_attention"])),
+            honoured("query_pre_attn_scalar", json!(7)),
+            honoured("final_logit_softcapping", json!(7.0)),
+            honoured("hidden_activation", json!("relu")),
+            honoured("attention_bias", json!(true)),
+            honoured(
+                "rope_parameters",
+                json!({
+                    "full_attention": { "rope_theta": 7.0 },
+                    "chunked_attention": { "rope_theta": 9.0 },
+                }),
+            ),
+            refused("layer_types", json!(null)),
+            refused("layer_types", json!(["full_attention"])),
+            refused("layer_types", json!(["full_attention", "sliding_attention"])),
+            refused("sliding_window", json!(1)),
+            refused("use_bidirectional_attention", json!(true)),
         ],
         "Solar" => vec![
             honoured("attention_bias", json!(true)),
