@@ -269,6 +269,8 @@ def models(tiniest, rope):
     """Returns the models by their folders. `tiniest` makes one of a config, with smallest sizes."""
     biases = dict(attention_bias=True, mlp_bias=True)
     granite = dict(attention_multiplier=8**-0.5, residual_multiplier=1.0)
+    # Some are served by an engine, with the recorded tokenizer's vocabulary.
+    served, long = dict(vocab_size=512), [(None, [1, 7, 40, 70])]
     return {
         "baichuan": tiniest(
             LlamaConfig, "head_dim num_key_value_heads", num_key_value_heads=3,
@@ -291,11 +293,11 @@ def models(tiniest, rope):
         )
         | dict(rewrite=as_solar),
         "rnj1": tiniest(
-            ChunkedConfig, num_hidden_layers=3, sliding_window=12, query_pre_attn_scalar=10,
+            ChunkedConfig, **served, num_hidden_layers=3, sliding_window=24, query_pre_attn_scalar=10,
             layer_types=["sliding_attention", "full_attention", "sliding_attention"],
             final_logit_softcapping=9.0, initializer_range=0.35,
         )
-        | dict(rewrite=as_rnj1(False)),
+        | dict(rewrite=as_rnj1(False), runs=long),
         "rnj1-one-base": tiniest(
             ChunkedConfig, num_attention_heads=4, num_key_value_heads=2, sliding_window=7,
             layer_types=["sliding_attention"] * 2, attention_bias=True,
@@ -306,10 +308,10 @@ def models(tiniest, rope):
         )
         | dict(rewrite=as_rnj1(True)),
         "nanbeige": tiniest(
-            LoopedConfig, num_loops=2, skip_loop_final_norm=False, head_dim=10,
+            LoopedConfig, **served, num_loops=2, skip_loop_final_norm=False, head_dim=10,
             tie_word_embeddings=False, **rope("default", 70_000_000.0),
         )
-        | dict(rewrite=as_nanbeige),
+        | dict(rewrite=as_nanbeige, runs=long),
         "nanbeige-three": tiniest(
             LoopedConfig, num_loops=3, skip_loop_final_norm=True, num_key_value_heads=3,
             tie_word_embeddings=True, rms_norm_eps=1e-3, **biases, **rope("default", 500.0),
