@@ -8,7 +8,7 @@ skip layers. Chunks are in its Gemma 3. Several passes through the layers are by
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig
-from transformers import GraniteConfig, LlamaConfig, LlamaForCausalLM, SarvamMoEConfig
+from transformers import GraniteConfig, HyperCLOVAXConfig, HyperCLOVAXForCausalLM, LlamaConfig, LlamaForCausalLM, SarvamMoEConfig
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
@@ -119,11 +119,28 @@ class LoopedForCausalLM(LlamaForCausalLM):
         return CausalLMOutput(logits=self.lm_head(hidden))
 
 
+class LoopedSandwichConfig(HyperCLOVAXConfig):
+    model_type = "hyperclovax_looped"
+
+
+class LoopedSandwichForCausalLM(HyperCLOVAXForCausalLM):
+    """HyperCLOVA X with the passes of vLLM's Ouro."""
+
+    config_class = LoopedSandwichConfig
+
+    def forward(self, input_ids, **others):
+        hidden = self.model.embed_tokens(input_ids)
+        for _ in range(self.config.total_ut_steps):
+            hidden = self.model(inputs_embeds=hidden, use_cache=False).last_hidden_state
+        return CausalLMOutput(logits=self.lm_head(hidden))
+
+
 for config, model in (
     (AlibiConfig, AlibiForCausalLM),
     (SkippingConfig, SkippingForCausalLM),
     (LoopedConfig, LoopedForCausalLM),
     (ChunkedConfig, ChunkedForCausalLM),
+    (LoopedSandwichConfig, LoopedSandwichForCausalLM),
 ):
     AutoConfig.register(config.model_type, config)
     AutoModelForCausalLM.register(config, model)
@@ -150,6 +167,24 @@ def as_solar(folder):
     """Gives a Llama with skip connections the fields of Solar."""
     tensors, config = read(folder)
     config = published(config, "SolarForCausalLM", "solar", dropped=["pretraining_tp"], sliding_window=2047)
+    write(folder, tensors, config)
+
+
+def as_ouro(folder):
+    """Gives a HyperCLOVA X with passes the names and fields of Ouro, and a gate without use."""
+    tensors, config = read(folder)
+    tensors = respelled(
+        tensors,
+        [("post_norm1", "input_layernorm_2"), ("post_norm2", "post_attention_layernorm_2")],
+    )
+    for part, shape in (("weight", (1, config["hidden_size"])), ("bias", (1,))):
+        tensors[f"model.early_exit_gate.{part}"] = torch.zeros(shape)
+    dropped = ["embedding_multiplier", "logits_scaling", "attention_multiplier", "residual_multiplier"]
+    dropped += ["use_post_norm", "attention_bias", "mlp_bias", "pretraining_tp"]
+    config = published(
+        config, "OuroForCausalLM", "ouro", dropped=dropped, early_exit_threshold=1.0,
+        use_sliding_window=False, max_window_layers=28, sliding_window=None,
+    )
     write(folder, tensors, config)
 
 
@@ -269,6 +304,8 @@ def models(tiniest, rope):
     """Returns the models by their folders. `tiniest` makes one of a config, with smallest sizes."""
     biases = dict(attention_bias=True, mlp_bias=True)
     granite = dict(attention_multiplier=8**-0.5, residual_multiplier=1.0)
+    sandwich = dict(use_post_norm=True, attention_multiplier=8**-0.5, residual_multiplier=1.0)
+    sandwich |= dict(embedding_multiplier=1.0, logits_scaling=1.0)
     # Some are served by an engine, with the recorded tokenizer's vocabulary.
     served, long = dict(vocab_size=512), [(None, [1, 7, 40, 70])]
     return {
@@ -292,6 +329,16 @@ def models(tiniest, rope):
             tie_word_embeddings=True, rms_norm_eps=1e-3, **biases, **rope("default", 500.0),
         )
         | dict(rewrite=as_solar),
+        "ouro": tiniest(
+            LoopedSandwichConfig, "head_dim", total_ut_steps=4, num_key_value_heads=3,
+            tie_word_embeddings=False, **sandwich,
+        )
+        | dict(rewrite=as_ouro),
+        "ouro-two": tiniest(
+            LoopedSandwichConfig, "head_dim", total_ut_steps=2, num_hidden_layers=3,
+            tie_word_embeddings=True, rms_norm_eps=1e-3, **sandwich, **rope("default", 500.0),
+        )
+        | dict(rewrite=as_ouro),
         "rnj1": tiniest(
             ChunkedConfig, **served, num_hidden_layers=3, sliding_window=24, query_pre_attn_scalar=10,
             layer_types=["sliding_attention", "full_attention", "sliding_attention"],

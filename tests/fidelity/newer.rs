@@ -22,6 +22,8 @@ models! {
     baichuan_alibi: "baichuan-alibi",
     nanbeige: "nanbeige",
     nanbeige_three: "nanbeige-three",
+    ouro: "ouro",
+    ouro_two: "ouro-two",
     rnj1: "rnj1",
     rnj1_one_base: "rnj1-one-base",
     solar: "solar",

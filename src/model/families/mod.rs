@@ -111,6 +111,7 @@ mod olmoe;
 mod omni;
 mod opt;
 mod orion;
+mod ouro;
 mod paligemma;
 mod pangu_embedded;
 mod param2moe;
@@ -300,6 +301,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &param2moe::FAMILY,
     &nanbeige::FAMILY,
     &rnj1::FAMILY,
+    &ouro::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

@@ -31,11 +31,7 @@ const OTHERS: [&str; 11] = [
     "enable_depth_attention",
 ];
 
-/// The most passes through all layers together.
-const LAYERS_MAX: usize = 4_096;
-
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    const LOOPS: &str = "num_loops";
     let is_off = |value: &Value| match value {
         Value::Bool(is_on) => !is_on,
         Value::Array(list) => list.is_empty(),
@@ -46,12 +42,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
             return Err(fields.invalid(field, "null, false or an empty list"));
         }
     }
-    let count = fields.size(LOOPS)?.unwrap_or(1);
-    if count.saturating_mul(config.layers.len()) > LAYERS_MAX {
-        let expected = format!("at most {LAYERS_MAX} layers in all passes");
-        return Err(fields.invalid(LOOPS, &expected));
-    }
-    let has_norms = !fields.flag("skip_loop_final_norm")?.unwrap_or(false);
-    config.passes = Passes { count, has_norms };
+    config.passes = Passes::read(fields, "num_loops", 1, config.layers.len())?;
+    config.passes.has_norms = !fields.flag("skip_loop_final_norm")?.unwrap_or(false);
     Ok(())
 }

@@ -306,6 +306,16 @@ mod tests {
         assert_eq!(heads, [0, 1, 4, 5, 2, 6, 3, 7]);
     }
 
+    #[test]
+    fn keys_and_values_of_each_head_come_apart() {
+        let names = QkvNames::KeyValues { queries: "q", key_values: "kv" };
+        let parts = qkv_parts(&names, &attention(false), false, str::to_owned);
+        assert_eq!(parts[0].arrangement, Arrangement::AsStored);
+        let Arrangement::Rows(rows) = &parts[1].arrangement else { panic!("keys lie by heads") };
+        let heads: Vec<u32> = rows.iter().step_by(4).map(|row| row / 4).collect();
+        assert_eq!(heads, [0, 2, 1, 3]);
+    }
+
     /// `LlamaModel.permute` of llama.cpp's converter makes rows 0, 2, 1, 3 of a head of four.
     #[test]
     fn halves_of_whole_heads_come_apart_where_a_part_rotates() {

@@ -17,6 +17,7 @@ pub(super) fn needed(architecture: &str) -> Value {
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }
+        "OuroForCausalLM" => json!({ "use_sliding_window": true, "max_window_layers": 1 }),
         "Rnj1ForCausalLM" => {
             json!({ "layer_types": ["chunked_attention", "full_attention"] })
         }
@@ -192,6 +193,15 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("emb_neighbor_num", json!(4)),
             refused("qk_layernorm", json!(true)),
             refused("enable_mhc", json!(true)),
+        ],
+        "Ouro" => vec![
+            honoured("total_ut_steps", json!(2)),
+            honoured("sliding_window", json!(9)),
+            unchanged("total_ut_steps", json!(4)),
+            unchanged("early_exit_threshold", json!(1.0)),
+            unchanged("attention_bias", json!(true)),
+            refused("total_ut_steps", json!(3_000)),
+            refused("early_exit_threshold", json!(0.5)),
         ],
         "Rnj1" => vec![
             honoured("sliding_window", json!(9)),
