@@ -121,7 +121,7 @@ fn experts(fields: &Fields, config: &ModelConfig, rules: &Rules) -> Result<MoeCo
     let num_shared = fields.count("num_shared_experts")?.unwrap_or(rules.num_shared);
     let of_shared = fields.size("moe_shared_expert_intermediate_size")?;
     let of_shared = match of_shared {
-        Some(width) if rules.has_whole_width => width,
+        Some(width) if rules.has_whole_width && num_shared > 0 => width,
         width => num_shared * width.unwrap_or(intermediate_size),
     };
     let scored = match is_sigmoid {
