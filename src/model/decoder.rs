@@ -12,16 +12,19 @@
 //! after it are computed in one pass.
 
 mod layer;
+mod passes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{EmbeddingTable, add, embedding, recycle, scale};
 
 pub(super) use self::layer::DecoderLayer;
+use self::passes::sum_of;
 use super::config::{
     AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
-    ModelConfig, ParallelConfig, SumProjection, TokenTypes,
+    ModelConfig, ParallelConfig, Passes, SkipConnection, SumProjection, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
 use super::gemma4::Gemma4;
@@ -46,6 +49,10 @@ struct Decoder {
     embed_tasks: Option<TypeTable>,
     project_sum: Option<Linear>,
     layers: Vec<DecoderLayer>,
+    skips: Vec<SkipConnection>,
+    passes: Passes,
+    /// The layers of the KV cache that a pass uses.
+    kv_layers_of_pass: usize,
     norm: Option<Norm>,
     project_out: Option<Linear>,
     /// The rotary embedding of positions with three axes.
@@ -97,7 +104,7 @@ impl Backbone for Decoder {
     }
 
     fn num_layers(&self) -> usize {
-        self.layers.len()
+        self.layers.len() * self.passes.count
     }
 
     fn forward_with_inputs(
@@ -131,19 +138,20 @@ impl Backbone for Decoder {
             hidden = projection.forward(hidden, step.adapters());
         }
         let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
-        let sum_of = |hidden: &Tensor<2>, residual: &Option<Tensor<2>>| match residual.clone() {
-            Some(residual) => add(hidden.clone(), residual),
-            None => hidden.clone(),
-        };
-        for (index, layer) in self.layers.iter().enumerate() {
+        let mut kept = BTreeMap::new();
+        let passes = std::iter::repeat_n(&self.layers, self.passes.count);
+        for (index, layer) in passes.flatten().enumerate() {
+            (hidden, residual) = self.entered(index, hidden, residual, step);
+            (hidden, residual) = self.mixed(index, hidden, residual, &mut kept);
             if wanted.contains(&index) {
-                inputs.push(sum_of(&hidden, &residual));
+                inputs.push(sum_of(&hidden, residual.as_ref()));
             }
             let (output, sum) = layer.forward(hidden, residual, positions, step);
             (hidden, residual) = (step.media().added(index, output), sum);
         }
-        if wanted.contains(&self.layers.len()) {
-            inputs.push(sum_of(&hidden, &residual));
+        step.begin_pass(0);
+        if wanted.contains(&self.num_layers()) {
+            inputs.push(sum_of(&hidden, residual.as_ref()));
         }
         hidden = match (&self.norm, residual) {
             (Some(norm), residual) => {
@@ -266,6 +274,9 @@ impl Decoder {
             embed_tasks,
             project_sum,
             layers,
+            skips: config.skips.clone(),
+            passes: config.passes,
+            kv_layers_of_pass: kv_layers(&config.layers).windows.len(),
             norm,
             project_out,
             axes: AxesRotary::of(config, loader.device()),
@@ -329,7 +340,7 @@ pub(super) fn load(
         vocab_size: config.vocab_size,
         max_model_len: config.max_model_len,
         eos_token_ids: config.eos_token_ids.clone(),
-        kv_layers: kv_layers(&config.layers),
+        kv_layers: kv_layers_of(config),
         dtype: loader.dtype(),
         quantized_weights: loader.quantized_weights().cloned(),
         // The head of a pooler registers some, too.
@@ -388,7 +399,13 @@ fn renamed_modules(config: &ModelConfig, original: &ModelConfig) -> Vec<[Vec<Par
     pairs
 }
 
-/// Returns the layers of the KV cache that these layers of a model use.
+/// Returns the layers of the KV cache that all passes of a model use, one pass after the other.
+fn kv_layers_of(config: &ModelConfig) -> KvLayers {
+    let KvLayers { windows, num_kv_heads, head_dim, value_prefix } = kv_layers(&config.layers);
+    KvLayers { windows: windows.repeat(config.passes.count), num_kv_heads, head_dim, value_prefix }
+}
+
+/// Returns the layers of the KV cache that these layers of a model use in a pass.
 pub(super) fn kv_layers(layers: &[LayerConfig]) -> KvLayers {
     // All attention of these families that keeps keys has the same heads in the cache.
     let mut kept = layers.iter().filter(|layer| layer.mixer.num_kv_layers() > 0);
@@ -421,6 +438,7 @@ fn windows(layer: &LayerConfig) -> Vec<KvWindow> {
         Mixer::Parallel(ParallelConfig { attention, mamba, .. }) => {
             vec![window(attention), KvWindow::State(mamba.state_len())]
         }
+        Mixer::Recurrent(mixer) if !mixer.has_state() => Vec::new(),
         Mixer::Recurrent(mixer) => vec![KvWindow::State(mixer.state_len())],
         Mixer::None => Vec::new(),
     }
@@ -430,6 +448,10 @@ fn windows(layer: &LayerConfig) -> Vec<KvWindow> {
 fn window(attention: &AttentionConfig) -> KvWindow {
     match (attention.sliding_window, attention.chunk) {
         (Some(window), _) => KvWindow::Sliding(window),
+        // The largest number of tokens in both chunks.
+        (None, Some(chunk)) if attention.sees_chunk_before => {
+            KvWindow::Sliding(chunk.saturating_mul(2))
+        }
         (None, Some(chunk)) => KvWindow::Chunked(chunk),
         (None, None) => KvWindow::Full,
     }

@@ -68,7 +68,7 @@ impl ModelFamily for DenseFamily {
             task_adapters: config.task_adapters,
             may_be_wrapped: config.wrapped.as_ref().is_some_and(|it| it.wrapper.may_be_wrapped()),
             merged: merged.as_ref(),
-            unit_columns: config.normalizes_head.then_some(config.names.lm_head),
+            unit_vectors: config.unit_head.map(|vectors| (config.names.lm_head, vectors)),
         };
         let check = |checkpoint: &Checkpoint| {
             let config = config.fit(checkpoint);

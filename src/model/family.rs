@@ -415,6 +415,8 @@ pub(crate) enum QkvNames {
     /// One module of four parts. Each has a quarter of the queries, then of the values, then of the
     /// keys.
     Sharded(&'static str),
+    /// One module of queries, and one of keys and values: for each key head its key and its value.
+    KeyValues { queries: &'static str, key_values: &'static str },
     /// One module each, and one of the gates of the output.
     Gated { qkv: [&'static str; 3], gate: &'static str },
 }

@@ -15,7 +15,7 @@ use crate::{
     config::{ActivationQuantization, Dtype, LoadFormat},
     weights::{
         Checkpoint, GgufName, MergedAdapter, Quantization, READER_VERSION, StoredDtype,
-        TaskAdapters, WeightsCache,
+        TaskAdapters, UnitVectors, WeightsCache,
     },
 };
 
@@ -125,14 +125,14 @@ impl ModelSource<'_> {
 
     fn open(&self, expected: Expected<'_>) -> Result<Checkpoint, ModelError> {
         let Expected { quantization, dummy, base, renamed, gguf_name, .. } = expected;
-        let Expected { task_adapters, may_be_wrapped, merged, unit_columns, .. } = expected;
+        let Expected { task_adapters, may_be_wrapped, merged, unit_vectors, .. } = expected;
         match (self.options.load_format, quantization) {
             (LoadFormat::Auto, quantization) => {
                 let checkpoint = Checkpoint::open(self.model)?.quantized(quantization.cloned());
                 let checkpoint =
                     checkpoint.with_task_adapters(task_adapters).with_gguf_names(gguf_name);
                 let checkpoint = checkpoint.with_wrapped_layers(may_be_wrapped).merging(merged)?;
-                let checkpoint = checkpoint.with_unit_columns(unit_columns)?;
+                let checkpoint = checkpoint.with_unit_vectors(unit_vectors)?;
                 Ok(checkpoint.of_base_model(base).renamed(renamed))
             }
             (LoadFormat::Dummy, None) => Ok(Checkpoint::dummy(self.model, dummy)),
@@ -162,8 +162,8 @@ pub(super) struct Expected<'a> {
     pub(super) may_be_wrapped: bool,
     /// The adapter that is added to its matrices.
     pub(super) merged: Option<&'a MergedAdapter>,
-    /// The module of the matrix whose columns are divided by their norms.
-    pub(super) unit_columns: Option<&'static str>,
+    /// The module of the matrix whose columns or rows are divided by their norms.
+    pub(super) unit_vectors: Option<(&'static str, UnitVectors)>,
 }
 
 impl Expected<'_> {
@@ -178,7 +178,7 @@ impl Expected<'_> {
             task_adapters: None,
             may_be_wrapped: false,
             merged: None,
-            unit_columns: None,
+            unit_vectors: None,
         }
     }
 }

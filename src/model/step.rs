@@ -15,6 +15,8 @@ pub struct Step<'a> {
     kv: &'a mut KvCache,
     adapters: Adapters<'a>,
     media: &'a StepMedia,
+    /// The layers of the KV cache that earlier passes through the model's layers have used.
+    first_layer: usize,
 }
 
 /// The images and sounds of a step.
@@ -104,6 +106,7 @@ impl<'a> Step<'a> {
             kv,
             adapters: Adapters::none(),
             media: StepMedia::NONE,
+            first_layer: 0,
         }
     }
 
@@ -115,7 +118,8 @@ impl<'a> Step<'a> {
         places: &'a [KvPlace],
         kv: &'a mut KvCache,
     ) -> Self {
-        Self { metas, places, kv, adapters: Adapters::none(), media: StepMedia::NONE }
+        let (adapters, media) = (Adapters::none(), StepMedia::NONE);
+        Self { metas, places, kv, adapters, media, first_layer: 0 }
     }
 
     /// Returns the same step with adapters of its rows.
@@ -148,12 +152,19 @@ impl<'a> Step<'a> {
         &self.metas[0]
     }
 
+    /// Begins a pass through a model's layers, whose layers of the KV cache begin at `first`.
+    pub(super) fn begin_pass(&mut self, first: usize) {
+        self.first_layer = first;
+    }
+
     /// Returns the keys and values of a layer, and the places of the step's tokens in them. Layers
-    /// are numbered from 0, in the order of [`KvLayers::windows`](super::KvLayers::windows).
+    /// are numbered from 0, in the order of [`KvLayers::windows`](super::KvLayers::windows). In a
+    /// model with several passes through its layers, the numbers are those of a pass.
     ///
     /// # Panics
     /// If there is no such layer.
     pub fn layer(&mut self, layer: usize) -> (&'a AttentionMetadata, &mut KvLayer) {
+        let layer = self.first_layer + layer;
         let in_one_group = KvPlace { group: 0, layer };
         let place = self.places.get(layer).copied().unwrap_or(in_one_group);
         (&self.metas[place.group], self.kv.layer_of_group(place.layer, place.group))

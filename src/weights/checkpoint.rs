@@ -5,7 +5,7 @@ mod merged_adapter;
 mod names;
 mod open;
 mod task_adapters;
-mod unit_columns;
+mod unit_vectors;
 mod wrapped_layers;
 
 use std::borrow::Cow;
@@ -16,6 +16,7 @@ use playhouse_kernels::{KernelError, Offsets};
 
 pub use self::merged_adapter::MergedAdapter;
 pub use self::task_adapters::TaskAdapters;
+pub use self::unit_vectors::UnitVectors;
 use super::dummy;
 use super::gguf::{self, BlockFormat};
 use super::header::Entry;
@@ -46,8 +47,8 @@ pub struct Checkpoint {
     has_wrapped_layers: bool,
     /// The rank and the factor of an adapter among the files, which is added to matrices.
     merged: Option<(usize, f32)>,
-    /// The module whose weight has columns with norms of 1.
-    unit_columns: Option<&'static str>,
+    /// The module whose weight has vectors with norms of 1, and these vectors.
+    unit_vectors: Option<(&'static str, UnitVectors)>,
 }
 
 /// Returns the name in a GGUF file of a tensor of the model.
@@ -110,7 +111,7 @@ impl Checkpoint {
             task_adapters: None,
             has_wrapped_layers: false,
             merged: None,
-            unit_columns: None,
+            unit_vectors: None,
         }
     }
 
@@ -240,7 +241,7 @@ impl Checkpoint {
         let RawTensor { path, shape, bytes, .. } = raw;
         let (shape, bytes) = (Cow::Borrowed(shape), Cow::Borrowed(bytes));
         let adapted = self.adapted(name, StoredTensor { path, shape, dtype, bytes })?;
-        Ok(self.of_unit_columns(name, self.with_merged(name, adapted)?))
+        Ok(self.of_unit_vectors(name, self.with_merged(name, adapted)?))
     }
 
     /// Returns the tensor `name` of `len` integers.

@@ -21,7 +21,7 @@ mod stack;
 mod tensor;
 
 pub(crate) use cache::{READER_VERSION, WeightsCache};
-pub use checkpoint::{Checkpoint, GgufName, MergedAdapter, TaskAdapters};
+pub use checkpoint::{Checkpoint, GgufName, MergedAdapter, TaskAdapters, UnitVectors};
 pub use error::WeightsError;
 pub use matrix::{MatrixElements, StoredMatrix};
 pub use quantized::{GptqFormat, Quantization, ScaleSharing};

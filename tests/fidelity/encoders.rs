@@ -200,6 +200,7 @@ async fn encoders_in_gguf_files_answer_as_their_folders() {
         ("xlmr-score", false),
         ("distilbert-class", true),
         ("modernbert-class", false),
+        ("lfm2-cls", false),
     ] {
         let golden = golden(name);
         let mut config = EngineConfig::new(files.join(format!("{name}.gguf")));
@@ -363,6 +364,8 @@ encoders! {
     jina_rerank: "jina-rerank",
     jina_rerank_class: "jina-rerank-class",
     nemotron_embed: "nemotron-embed",
+    lfm2_cls: "lfm2-cls",
+    lfm2_mean: "lfm2-mean",
     nemotron_embed_last: "nemotron-embed-last",
     nemotron_rerank: "nemotron-rerank",
     nemotron_class: "nemotron-class",

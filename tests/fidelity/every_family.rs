@@ -12,9 +12,9 @@ use crate::engine::{
     Output, check_preemption, check_prefix_hits, collect, config, long_prompt, request,
 };
 
-/// ALiBi, learned positions, norms after rotation, parallel blocks, mixtures of experts, and latent
-/// attention.
-const WITHOUT_WINDOWS: [&str; 8] = [
+/// ALiBi, learned positions, norms after rotation, parallel blocks, mixtures of experts, latent
+/// attention, and several passes through the layers.
+const WITHOUT_WINDOWS: [&str; 9] = [
     "bloom",
     "gpt2",
     "hunyuan",
@@ -23,6 +23,7 @@ const WITHOUT_WINDOWS: [&str; 8] = [
     "glm4_moe",
     "deepseek_v2",
     "deepseek_v3-halves",
+    "nanbeige",
 ];
 
 /// Layers with a state alone, beside attention, and side by side with it.
@@ -42,9 +43,18 @@ const WITH_STATES: [&str; 12] = [
 ];
 
 /// Windows in every other layer, in five layers of six, and in three of four. Sinks beside windows,
-/// chunks, layers that read the keys of others, and values narrower than keys.
-const WITH_WINDOWS: [&str; 8] =
-    ["gemma2", "gemma3", "olmo3", "gpt_oss", "llama4", "gemma3n", "gemma4", "mimo_v2_flash"];
+/// chunks, layers that read the keys of others, values narrower than keys, and pairs of chunks.
+const WITH_WINDOWS: [&str; 9] = [
+    "gemma2",
+    "gemma3",
+    "olmo3",
+    "gpt_oss",
+    "llama4",
+    "gemma3n",
+    "gemma4",
+    "mimo_v2_flash",
+    "rnj1",
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn preempted_requests_give_the_same_tokens() {

@@ -28,6 +28,7 @@ from sentence_transformers import SentenceTransformer, models
 from sentence_transformers.base.modules.router import Router
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import models as kinds
+from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 
 from corpus import sentences
 
@@ -262,6 +263,15 @@ def checked(compute, model):
     return rough
 
 
+def centered(self, hidden_states, cache=None, attention_mask=None, **others):
+    """`Lfm2ShortConv.forward` with as many tokens on both sides: vLLM's `_bidirectional_conv1d`."""
+    b, c, x = self.in_proj(hidden_states).transpose(-1, -2).chunk(3, dim=-2)
+    weight, around = self.conv.weight, self.conv_kernel_size // 2
+    channels, length = x.shape[1:]
+    y = torch.nn.functional.conv1d(b * x, weight, self.conv.bias, padding=around, groups=channels)
+    return self.out_proj((c * y[..., :length]).transpose(-1, -2))
+
+
 class Maker:
     def __init__(self):
         self.tokenizers = dict(
@@ -435,6 +445,29 @@ class Maker:
             for (a, b), x, y in zip(PAIRS, behind[::2], behind[1::2])
         ]
         self.write(folder, dict(task="embed", texts=texts, pairs=pairs))
+
+    def lfm2(self, name, seed, pooling=None, **more):
+        """vLLM's `Lfm2BidirectionalModel`: an LFM2 with attention to both sides, and convolutions
+        over the tokens around each one. `pooling` is that of the files of sentence-transformers."""
+        config = hf.Lfm2Config(**dict(DECODER, norm_eps=1e-3, **more), is_causal=False)
+        causal = Lfm2ShortConv.forward
+        Lfm2ShortConv.forward = centered
+        try:
+            self.vectors(name, "modern", config, seed, pooling or "cls")
+        finally:
+            Lfm2ShortConv.forward = causal
+        folder = OUT / name
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        config.pop("is_causal")
+        file = "modeling_lfm2_bidirectional.Lfm2BidirectionalModel"
+        config |= dict(architectures=["Lfm2BidirectionalModel"], auto_map={"AutoModel": file})
+        path.write_text(json.dumps(config, indent=2) + "\n")
+        if pooling is None:
+            for part in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+                (folder / part).unlink(missing_ok=True)
+            for part in ("1_Pooling", "2_Normalize"):
+                shutil.rmtree(folder / part, ignore_errors=True)
 
     def static(self, name, seed, of_model2vec):
         """A table of tokens in the form of the published folders of sentence-transformers, or of
@@ -1024,6 +1057,13 @@ def makers(maker):
         ),
         "voyage-last": lambda n: maker.voyage(n, 92),
         "voyage-mean": lambda n: maker.voyage(n, 94, "mean"),
+        "lfm2-cls": lambda n: maker.lfm2(
+            n, 98, layer_types=["conv", "full_attention", "conv"], block_auto_adjust_ff_dim=False,
+        ),
+        "lfm2-mean": lambda n: maker.lfm2(
+            n, 99, "mean", layer_types=["full_attention", "conv", "conv"], conv_L_cache=4,
+            conv_bias=True, block_multiple_of=16,
+        ),
         "privacy-tokens": lambda n: by_token(
             n,
             "modern",

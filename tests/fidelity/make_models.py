@@ -140,6 +140,7 @@ from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
 from safetensors.torch import load_file, save_file
 
 import authors
+import authors_newer
 import wrappers
 from corpus import sentences, train_tokenizer
 
@@ -1694,13 +1695,14 @@ MODELS |= {
 }
 
 MODELS |= authors.models(tiniest, rope)
+MODELS |= authors_newer.models(tiniest, rope)
 MODELS |= wrappers.models(SMALL, SHORT)
 
 # Parts of the names of embeddings and output layers.
 EMBEDDINGS = ["embed", "lm_head", "wte", "wpe"]
 # The models whose norms multiply by one plus their weight.
 PLUS_ONE = ["gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_next"]
-PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma"]
+PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma", "gemma3_chunked"]
 
 
 def randomize(model, seed):

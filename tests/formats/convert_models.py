@@ -37,7 +37,10 @@ from make_models import MODELS  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, Mxfp4Config  # noqa: E402
 
 from conversion import ModelType, get_model_architecture, get_model_class  # noqa: E402
+from conversion.baichuan import BaichuanModel  # noqa: E402
 from conversion.stablelm import StableLMModel  # noqa: E402
+
+UNPACK = BaichuanModel.modify_tensors
 
 
 def set_vocab(self):
@@ -190,7 +193,7 @@ def convert_text(name):
 ENCODERS = [
     "bert-mean", "roberta-mean", "xlmr-cls", "distilbert-mean", "t5-mean", "nomic-authors",
     "modernbert-mean", "eurobert-mean", "nemotron-embed", "jina-bert-mean", "gemma3-published",
-    "roberta-score", "xlmr-score", "distilbert-class", "modernbert-class",
+    "roberta-score", "xlmr-score", "distilbert-class", "modernbert-class", "lfm2-cls",
 ]
 # Those whose tokenizer the converter reads, each with its names of the rules of texts.
 OF_CONVERTER = {
@@ -321,6 +324,13 @@ def stack_head_norms(self, data_torch, name, bid):
     yield from super(StableLMModel, self).modify_tensors(data_torch, name, bid)
 
 
+def unpack(self, data_torch, name, bid):
+    """Does what `BaichuanModel.modify_tensors` is meant to: it calls itself for other tensors."""
+    packed = "W_pack" in name
+    others = super(BaichuanModel, self).modify_tensors
+    yield from UNPACK(self, data_torch, name, bid) if packed else others(data_torch, name, bid)
+
+
 def golden(model, path):
     """Records prompts, and transformers' logits after their last tokens."""
     rng = np.random.default_rng(7)
@@ -336,6 +346,7 @@ def golden(model, path):
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
     StableLMModel.modify_tensors = stack_head_norms
+    BaichuanModel.modify_tensors = unpack
     OUT.mkdir(exist_ok=True)
     OUT_OF_TEXTS.mkdir(exist_ok=True)
     OUT_OF_ENCODERS.mkdir(exist_ok=True)

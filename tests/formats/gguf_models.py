@@ -97,6 +97,12 @@ CASES = {
     ),
     "apertus-llama3": dict(attention_bias=False),
     "arcee": dict(),
+    "baichuan": dict(),
+    # llama.cpp knows the models with ALiBi by their number of layers.
+    "baichuan-alibi": dict(
+        num_hidden_layers=40, hidden_size=8, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=4, intermediate_size=8,
+    ),
     "bailing_moe": dict(moe_intermediate_size=32),
     "bailing_moe_v2": dict(moe_intermediate_size=32),
     "bamba": dict(),
@@ -242,6 +248,7 @@ CASES = {
     "mixtral": dict(),
     "mpt": dict(max_seq_len=64),
     "mpt-clip": dict(max_seq_len=64, num_hidden_layers=1, softmax_scale=None),
+    "nanbeige": dict(),
     "nemotron": dict(),
     "nemotron-biases": dict(hidden_act="relu2", head_dim=8),
     "nemotron_h": dict(),

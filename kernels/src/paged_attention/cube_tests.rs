@@ -222,6 +222,7 @@ fn long_sequences_cross_spans_and_windows() {
         (AttentionMask::Sliding(300), Some(2.0)),
         (AttentionMask::Chunked(1), None),
         (AttentionMask::Chunked(253), None),
+        (AttentionMask::ChunkPairs(120), None),
         (AttentionMask::Full, Some(30.0)),
     ];
     for ((mask, soft_cap), (dtype, block_size)) in by_turns(&scores, &caches) {

@@ -11,6 +11,8 @@ pub enum AttentionMask {
     /// Chunked local attention (Llama 4): the keys up to its own in its chunk of this many
     /// positions, `j / chunk == i / chunk`.
     Chunked(u32),
+    /// The same with the chunk before its own (Rnj-1): `j / chunk + 1 >= i / chunk`.
+    ChunkPairs(u32),
     /// All keys, also those after it: `j < n`. Only where a step has the whole sequence.
     Both,
     /// Keys on both sides that are nearer than this: `|i - j| < window`. Only where a step has the
@@ -27,6 +29,9 @@ impl AttentionMask {
                 (position + 1).saturating_sub(window as usize)
             }
             Self::Chunked(chunk) => position - position % chunk as usize,
+            Self::ChunkPairs(chunk) => {
+                (position - position % chunk as usize).saturating_sub(chunk as usize)
+            }
         }
     }
 
@@ -34,7 +39,7 @@ impl AttentionMask {
     /// all keys from the first to the last.
     pub(crate) fn last_visible(self, position: usize, len: usize) -> usize {
         match self {
-            Self::Full | Self::Sliding(_) | Self::Chunked(_) => position,
+            Self::Full | Self::Sliding(_) | Self::Chunked(_) | Self::ChunkPairs(_) => position,
             Self::Both => len - 1,
             Self::Around(window) => (position + window as usize).min(len) - 1,
         }
@@ -42,12 +47,12 @@ impl AttentionMask {
 
     /// Returns whether a query sees no key after its own, unless the batch says so.
     pub(super) fn is_causal(self) -> bool {
-        matches!(self, Self::Full | Self::Sliding(_) | Self::Chunked(_))
+        !matches!(self, Self::Both | Self::Around(_))
     }
 
     /// Returns whether a query sees its own key, as any query must.
     pub(super) fn shows_own_key(self) -> bool {
-        !matches!(self, Self::Sliding(0) | Self::Chunked(0) | Self::Around(0))
+        !matches!(self, Self::Sliding(0) | Self::Chunked(0) | Self::ChunkPairs(0) | Self::Around(0))
     }
 }
 
@@ -63,6 +68,8 @@ mod tests {
         assert_eq!(firsts(AttentionMask::Sliding(u32::MAX)), [0; 5]);
         assert_eq!(firsts(AttentionMask::Chunked(4)), [0, 0, 4, 4, 8]);
         assert_eq!(firsts(AttentionMask::Chunked(1)), [0, 3, 4, 7, 8]);
+        assert_eq!(firsts(AttentionMask::ChunkPairs(4)), [0, 0, 0, 0, 4]);
+        assert_eq!(firsts(AttentionMask::ChunkPairs(1)), [0, 2, 3, 6, 7]);
         assert_eq!(firsts(AttentionMask::Both), [0; 5]);
         assert_eq!(firsts(AttentionMask::Around(3)), [0, 1, 2, 5, 6]);
     }

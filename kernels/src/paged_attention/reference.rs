@@ -44,6 +44,7 @@ fn is_visible(j: usize, i: usize, mask: AttentionMask) -> bool {
         AttentionMask::Full => j <= i,
         AttentionMask::Sliding(window) => j <= i && j + window as usize > i,
         AttentionMask::Chunked(chunk) => j <= i && j / chunk as usize == i / chunk as usize,
+        AttentionMask::ChunkPairs(chunk) => j <= i && j / chunk as usize + 1 >= i / chunk as usize,
         AttentionMask::Both => true,
         AttentionMask::Around(window) => j.abs_diff(i) < window as usize,
     }

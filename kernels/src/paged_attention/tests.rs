@@ -193,6 +193,7 @@ fn masks() -> impl Strategy<Value = AttentionMask> {
         Just(AttentionMask::Full),
         (1u32..200).prop_map(AttentionMask::Sliding),
         (1u32..200).prop_map(AttentionMask::Chunked),
+        (1u32..200).prop_map(AttentionMask::ChunkPairs),
     ]
 }
 

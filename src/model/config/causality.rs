@@ -2,7 +2,7 @@
 //! and vLLM takes the model for one that only pools.
 
 use super::file::Fields;
-use super::{ConfigError, ModelConfig};
+use super::{ConfigError, LayerConfig, Mixer, ModelConfig};
 use crate::model::family::Family;
 
 const FIELD: &str = "is_causal";
@@ -23,9 +23,12 @@ pub(super) fn apply(
     if config.flag(FIELD)?.unwrap_or(true) {
         return Ok(());
     }
-    let mut attentions = model.layers.iter().map(|layer| layer.mixer.attention());
-    // That of encoders is to both sides already.
-    if attentions.all(|attention| attention.is_some_and(|it| !it.is_causal)) {
+    let sees_both_sides = |layer: &LayerConfig| match &layer.mixer {
+        Mixer::Recurrent(mixer) => !mixer.has_state(),
+        mixer => mixer.attention().is_some_and(|attention| !attention.is_causal),
+    };
+    // Encoders do so already.
+    if model.layers.iter().all(sees_both_sides) {
         return Ok(());
     }
     if !FAMILIES.contains(&family.architecture) {

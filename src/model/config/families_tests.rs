@@ -419,6 +419,7 @@ fn other_spellings_are_read_as_their_family() {
         ("Ernie4_5_ForCausalLM", "ernie4_5", "Ernie4_5ForCausalLM"),
         ("RWForCausalLM", "RefinedWebModel", "FalconForCausalLM"),
         ("TeleChat3ForCausalLM", "telechat3", "LlamaForCausalLM"),
+        ("MiMoV2ForCausalLM", "mimo_v2", "MiMoV2FlashForCausalLM"),
         ("ChatGLMModel", "chatglm", "ChatGLMForConditionalGeneration"),
         ("Glm4MoeForCausalLM", "sarvam_moe", "SarvamMoEForCausalLM"),
         ("LlamaForCausalLM", "internlm3", "InternLM3ForCausalLM"),

@@ -84,6 +84,8 @@ pub struct AttentionConfig {
     pub sliding_window: Option<u32>,
     /// The tokens of a chunk: a token attends to those of its own chunk. It excludes a window.
     pub chunk: Option<u32>,
+    /// Whether a token also attends to the chunk before its own.
+    pub sees_chunk_before: bool,
     /// Its rotary embedding. `None`: queries and keys do not depend on positions.
     pub rope: Option<RopeParameters>,
     /// Whether the q, k and v projections have biases.
@@ -339,7 +341,8 @@ impl Mixer {
             Self::Attention(attention) => {
                 usize::from(attention.is_causal && attention.kv_from.is_none())
             }
-            Self::Latent(_) | Self::Mamba(_) | Self::Mamba2(_) | Self::Recurrent(_) => 1,
+            Self::Recurrent(mixer) => usize::from(mixer.has_state()),
+            Self::Latent(_) | Self::Mamba(_) | Self::Mamba2(_) => 1,
             Self::Parallel(_) => 2,
             Self::None => 0,
         }
@@ -396,6 +399,7 @@ pub(crate) fn read_alike(
         is_causal: true,
         sliding_window: None,
         chunk: None,
+        sees_chunk_before: false,
         rope: None,
         qkv_bias: bias(config, family.qkv_bias)?,
         o_bias: bias(config, family.o_bias)?,

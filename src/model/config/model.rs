@@ -13,12 +13,15 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
-    LayerConfig, MlpConfig, causality, layer, max_model_len, quantization, unsupported, wrapped,
+    LayerConfig, MlpConfig, Passes, SkipConnection, causality, layer, max_model_len, quantization,
+    unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, TextPlace, WeightNames};
 use crate::model::wrapper::{Wrapped, Wrapper};
-use crate::weights::{Checkpoint, MergedAdapter, Quantization, StoredDtype, TaskAdapters};
+use crate::weights::{
+    Checkpoint, MergedAdapter, Quantization, StoredDtype, TaskAdapters, UnitVectors,
+};
 
 /// The shape of a model: `config.json` with every default filled in and every value checked.
 ///
@@ -66,6 +69,10 @@ pub struct ModelConfig {
     /// Whether the outputs of a layer's experts are added after the next layer, whose mixer and MLP
     /// do not read them.
     pub(crate) has_shortcuts: bool,
+    /// The passes through the layers.
+    pub(crate) passes: Passes,
+    /// The layers whose inputs are mixed with those of earlier ones, in order.
+    pub(crate) skips: Vec<SkipConnection>,
     /// The factors of a stream that goes on with normalised hidden states, in families that have
     /// it.
     pub(crate) normed_residual: Option<NormedResidual>,
@@ -73,8 +80,8 @@ pub struct ModelConfig {
     pub logits: LogitsConfig,
     /// Whether the output layer is loaded.
     pub(crate) has_lm_head: bool,
-    /// Whether the columns of the output layer are divided by their norms as it is read.
-    pub(crate) normalizes_head: bool,
+    /// The vectors of the output layer that are divided by their norms as it is read.
+    pub(crate) unit_head: Option<UnitVectors>,
     /// Whether rows of the output layer are the classifier.
     pub(crate) is_classified_by_output: bool,
     /// The tensors that only the pooler has, with their shapes.
@@ -403,9 +410,11 @@ impl ModelConfig {
             altup: None,
             gemma4: None,
             has_shortcuts: false,
+            passes: Passes::ONE,
+            skips: Vec::new(),
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,
-            normalizes_head: false,
+            unit_head: None,
             is_classified_by_output: false,
             pooler_tensors: Vec::new(),
             optional_pooler_tensors: Vec::new(),

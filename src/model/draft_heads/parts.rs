@@ -203,7 +203,7 @@ pub(super) fn load_with(
         task_adapters: None,
         may_be_wrapped: false,
         merged: None,
-        unit_columns: None,
+        unit_vectors: None,
     };
     let dtype = config.dtype;
     let check = |checkpoint: &Checkpoint| Ok(((), stored_dtype(dtype, checkpoint, probe)?));

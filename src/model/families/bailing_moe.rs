@@ -8,6 +8,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, Family, Fields, GroupScoring, ModelConfig,
     MoeConfig, MoeNames, QkvNames, Scoring, SharedExpert, WeightNames, llama,
 };
+use crate::weights::UnitVectors;
 
 pub(super) const FAMILY: Family = Family {
     architecture: "BailingMoeForCausalLM",
@@ -29,7 +30,7 @@ pub(super) const FAMILY: Family = Family {
         moe: MoeNames { correction_bias: "mlp.gate.expert_bias", ..llama::MOE },
         ..llama::NAMES
     },
-    adjust: |fields, config| adjust(fields, config, &Rules { is_sigmoid: false, groups: (1, 1) }),
+    adjust: |fields, config| adjust(fields, config, &Rules::FIRST),
     ..llama::FAMILY
 };
 
@@ -40,6 +41,26 @@ pub(super) struct Rules {
     pub(super) is_sigmoid: bool,
     /// The number of groups of experts, and of groups that a token may choose from.
     pub(super) groups: (usize, usize),
+    /// The first layer with experts.
+    pub(super) first_sparse: usize,
+    /// The number of shared experts.
+    pub(super) num_shared: usize,
+    /// Whether `moe_shared_expert_intermediate_size` is the width of all shared experts together.
+    pub(super) has_whole_width: bool,
+}
+
+impl Rules {
+    /// The first generation.
+    const FIRST: Self = Self {
+        is_sigmoid: false,
+        groups: (1, 1),
+        first_sparse: 0,
+        num_shared: 0,
+        has_whole_width: false,
+    };
+
+    /// The second one.
+    pub(super) const SECOND: Self = Self { is_sigmoid: true, groups: (8, 4), ..Self::FIRST };
 }
 
 /// Reads the norms of heads and of the output layer, and the experts.
@@ -61,13 +82,14 @@ pub(super) fn adjust(
             return Err(fields.invalid("rotary_dim", &expected));
         }
     }
-    config.normalizes_head = fields.flag("norm_head")?.unwrap_or(false);
-    if config.normalizes_head && config.tie_word_embeddings {
+    let has_unit_head = fields.flag("norm_head")?.unwrap_or(false);
+    config.unit_head = has_unit_head.then_some(UnitVectors::Columns);
+    if has_unit_head && config.tie_word_embeddings {
         return Err(fields.invalid("norm_head", "false beside tie_word_embeddings"));
     }
     let moe = experts(fields, config, rules)?;
     config.num_nextn_layers = fields.count("num_nextn_predict_layers")?.unwrap_or(0);
-    let first = fields.count("first_k_dense_replace")?.unwrap_or(0);
+    let first = fields.count("first_k_dense_replace")?.unwrap_or(rules.first_sparse);
     config.set_experts(fields, &moe, |layer| layer >= first)
 }
 
@@ -96,9 +118,12 @@ fn experts(fields: &Fields, config: &ModelConfig, rules: &Rules) -> Result<MoeCo
     }
     let num_experts = fields.required_size("num_experts")?;
     let intermediate_size = fields.required_size("moe_intermediate_size")?;
-    let num_shared = fields.count("num_shared_experts")?.unwrap_or(0);
+    let num_shared = fields.count("num_shared_experts")?.unwrap_or(rules.num_shared);
     let of_shared = fields.size("moe_shared_expert_intermediate_size")?;
-    let of_shared = num_shared * of_shared.unwrap_or(intermediate_size);
+    let of_shared = match of_shared {
+        Some(width) if rules.has_whole_width && num_shared > 0 => width,
+        width => num_shared * width.unwrap_or(intermediate_size),
+    };
     let scored = match is_sigmoid {
         true => MoeConfig::of_sigmoids(config, num_experts),
         false => MoeConfig {

@@ -18,8 +18,6 @@ pub(super) const FAMILY: Family = Family {
         norm_eps: 1e-6,
         ..bailing_moe::FAMILY.defaults
     },
-    adjust: |fields, config| {
-        bailing_moe::adjust(fields, config, &Rules { is_sigmoid: true, groups: (8, 4) })
-    },
+    adjust: |fields, config| bailing_moe::adjust(fields, config, &Rules::SECOND),
     ..bailing_moe::FAMILY
 };

@@ -1,4 +1,4 @@
-//! MiMo V2 Flash: HF `MiMoV2FlashForCausalLM`.
+//! MiMo V2 Flash: HF `MiMoV2FlashForCausalLM`. vLLM's `MiMoV2ForCausalLM` has the same fields.
 //!
 //! Five layers of six have a window, twice as many key heads, and a sink in each query head. Values
 //! are narrower than keys. DeepSeek V3's mixture of experts, without an expert of all tokens, is in
@@ -155,8 +155,13 @@ fn flags(listed: &Value, count: usize) -> Option<Vec<bool>> {
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     const SPARSE: &str = "moe_layer_freq";
+    const LAYOUT: &str = "attention_projection_layout";
     deepseek_v2::require(fields, "scoring_func", "sigmoid")?;
     deepseek_v2::require(fields, "topk_method", "noaux_tc")?;
+    // One module then has the parts of several GPUs, each with blocks of scales of its own.
+    if fields.text(LAYOUT)? == Some("fused_qkv") {
+        return Err(fields.invalid(LAYOUT, "null: modules of queries, keys and values"));
+    }
     if fields.count("n_shared_experts")?.unwrap_or(0) > 0 {
         return Err(fields.invalid("n_shared_experts", "null: no expert has all tokens"));
     }

@@ -4,6 +4,7 @@ mod afmoe;
 mod apertus;
 mod arcee;
 mod axk1;
+mod baichuan;
 mod bailing_moe;
 mod bailing_moe_v2;
 mod bailing_moe_v3;
@@ -98,6 +99,7 @@ mod mistral;
 mod mistral4;
 mod mixtral;
 mod mpt;
+mod nanbeige;
 mod nanochat;
 mod nemotron;
 mod nemotron_h;
@@ -109,8 +111,10 @@ mod olmoe;
 mod omni;
 mod opt;
 mod orion;
+mod ouro;
 mod paligemma;
 mod pangu_embedded;
+mod param2moe;
 mod persimmon;
 mod phi;
 mod phi3;
@@ -126,13 +130,17 @@ mod qwen3_moe;
 mod qwen3_next;
 mod readers;
 mod recurrent_gemma;
+mod rnj1;
 mod sarvam_mla;
 mod sarvam_moe;
 mod seed_oss;
 mod smollm3;
+mod solar;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod telechat2;
+mod teleflm;
 mod two_towers;
 mod vaultgemma;
 mod wrappers;
@@ -145,9 +153,9 @@ use super::config::{
     Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig,
     LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields,
     MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms,
-    ParallelConfig, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
-    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
-    read_alike,
+    ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring,
+    SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
+    hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -286,6 +294,14 @@ pub(super) const FAMILIES: &[&Family] = &[
     &bailing_moe_v3::FAMILY,
     &bitnet::FAMILY,
     &laguna::FAMILY,
+    &baichuan::FAMILY,
+    &solar::FAMILY,
+    &telechat2::FAMILY,
+    &teleflm::FAMILY,
+    &param2moe::FAMILY,
+    &nanbeige::FAMILY,
+    &rnj1::FAMILY,
+    &ouro::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -303,6 +319,9 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("RWForCausalLM", "RefinedWebModel", &falcon::FAMILY),
     ("ChatGLMModel", "chatglm", &chatglm::FAMILY),
     ("TeleChat3ForCausalLM", "telechat3", &llama::FAMILY),
+    ("TeleChatForCausalLM", "telechat", &telechat2::FAMILY),
+    (baichuan::FIRST, "baichuan", &baichuan::FAMILY),
+    ("MiMoV2ForCausalLM", "mimo_v2", &mimo_v2_flash::FAMILY),
     ("BailingHybridForCausalLM", "bailing_hybrid", &bailing_moe_v3::FAMILY),
 ];
 

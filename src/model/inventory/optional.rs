@@ -55,6 +55,10 @@ fn unread(config: &ModelConfig) -> Shapes {
         }
     }
     tensors.extend(config.altup.iter().flat_map(|altup| gemma3n::optional(config, altup)));
+    if let Some(gate) = config.passes.exit_gate {
+        let parts = ["weight", "bias"].map(|part| (format!("{gate}.{part}"), Vec::new()));
+        tensors.extend(parts);
+    }
     tensors
 }
 

@@ -50,7 +50,7 @@ fn add_short_conv(
     hidden: usize,
     module: impl Fn(&str) -> String,
 ) {
-    let ShortConvConfig { channels, kernel, bias } = *config;
+    let ShortConvConfig { channels, kernel, bias, .. } = *config;
     tensors.part(&Part::new(module(short_conv::IN), 3 * channels), hidden, bias);
     add_conv(tensors, &module(short_conv::CONV), [channels, kernel], bias);
     tensors.part(&Part::new(module(short_conv::OUT), hidden), channels, bias);

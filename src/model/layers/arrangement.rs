@@ -166,6 +166,18 @@ pub(in crate::model) fn qkv_parts(
             all.extend(by_head(values, head_dim, &plain(head_dim)));
             vec![Part { arrangement: rows(all), ..Part::new(module(name), total) }]
         }
+        QkvNames::KeyValues { queries, key_values } => {
+            let part = Part::new(module(queries), num_heads * head_dim);
+            let head = head_rows(attention);
+            let turned = head.as_ref().map(|head| rows(by_head(0..num_heads, head_dim, head)));
+            let queries = Part { arrangement: turned.unwrap_or(Arrangement::AsStored), ..part };
+            let stored = |place: usize| (0..num_kv_heads).map(move |head| 2 * head + place);
+            let within = head.unwrap_or_else(|| plain(head_dim));
+            let mut all = by_head(stored(0), head_dim, &within);
+            all.extend(by_head(stored(1), head_dim, &plain(head_dim)));
+            let key_values = Part::new(module(key_values), 2 * num_kv_heads * head_dim);
+            vec![queries, Part { arrangement: rows(all), ..key_values }]
+        }
         QkvNames::Sharded(name) => {
             let rows = rows(sharded(attention));
             vec![Part { arrangement: rows, ..Part::new(module(name), total) }]
@@ -292,6 +304,16 @@ mod tests {
         // Two groups of two queries, a key and a value each.
         let heads: Vec<u32> = rows.iter().step_by(4).map(|row| row / 4).collect();
         assert_eq!(heads, [0, 1, 4, 5, 2, 6, 3, 7]);
+    }
+
+    #[test]
+    fn keys_and_values_of_each_head_come_apart() {
+        let names = QkvNames::KeyValues { queries: "q", key_values: "kv" };
+        let parts = qkv_parts(&names, &attention(false), false, str::to_owned);
+        assert_eq!(parts[0].arrangement, Arrangement::AsStored);
+        let Arrangement::Rows(rows) = &parts[1].arrangement else { panic!("keys lie by heads") };
+        let heads: Vec<u32> = rows.iter().step_by(4).map(|row| row / 4).collect();
+        assert_eq!(heads, [0, 2, 1, 3]);
     }
 
     /// `LlamaModel.permute` of llama.cpp's converter makes rows 0, 2, 1, 3 of a head of four.

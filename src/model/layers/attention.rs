@@ -355,6 +355,7 @@ fn mask(attention: &AttentionConfig) -> AttentionMask {
     match (attention.sliding_window, attention.chunk) {
         (Some(window), _) if attention.is_causal => AttentionMask::Sliding(window),
         (Some(window), _) => AttentionMask::Around(window),
+        (None, Some(chunk)) if attention.sees_chunk_before => AttentionMask::ChunkPairs(chunk),
         (None, Some(chunk)) => AttentionMask::Chunked(chunk),
         (None, None) if attention.is_causal => AttentionMask::Full,
         (None, None) => AttentionMask::Both,

@@ -18,6 +18,7 @@
 //! | `GPT2Tokenizer`, `Qwen2Tokenizer` | vocab.json, merges.txt | those that the config adds |
 //! | `LlamaTokenizer` | tokenizer.model | those that the config adds |
 //! | `InternLM2Tokenizer`, `InternLMTokenizer` | tokenizer.model | `<s>` text, by default |
+//! | `BaichuanTokenizer`, `BaiChuanTokenizer` | tokenizer.model | `<s>` text, by default |
 
 mod byte_level;
 mod languages;
@@ -62,7 +63,7 @@ pub(super) enum Class {
 }
 
 /// The classes with their names, their `model_type`, and the files that they need.
-const CLASSES: [(Class, &str, &str, &[&str]); 24] = [
+const CLASSES: [(Class, &str, &str, &[&str]); 26] = [
     (Class::Marian, "MarianTokenizer", "marian", &["source.spm", VOCAB]),
     (Class::M2m100, "M2M100Tokenizer", "m2m_100", &[BPE_MODEL, VOCAB]),
     (Class::MBart, "MBartTokenizer", "mbart", &[BPE_MODEL]),
@@ -79,6 +80,8 @@ const CLASSES: [(Class, &str, &str, &[&str]); 24] = [
     (Class::Llama, "LlamaTokenizer", "llama", &[LLAMA_MODEL]),
     (Class::InternLm, "InternLM2Tokenizer", "internlm2", &[LLAMA_MODEL]),
     (Class::InternLm, "InternLMTokenizer", "internlm", &[LLAMA_MODEL]),
+    (Class::InternLm, "BaichuanTokenizer", "baichuan", &[LLAMA_MODEL]),
+    (Class::InternLm, "BaiChuanTokenizer", "", &[LLAMA_MODEL]),
     (Class::XlmRoberta, "XLMRobertaTokenizer", "xlm-roberta", &[BPE_MODEL]),
     (Class::XlmRoberta, "XLMRobertaTokenizer", "xlm-roberta-xl", &[BPE_MODEL]),
     (Class::Bert, "BertTokenizer", "bert", &[WORDS]),

@@ -116,7 +116,7 @@ impl Checkpoint {
             task_adapters: None,
             has_wrapped_layers: false,
             merged: None,
-            unit_columns: None,
+            unit_vectors: None,
         })
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn needed(architecture: &str) -> Value {
         }
         "DeepseekForCausalLM" => experts(8),
         "BailingMoeForCausalLM" => experts(8),
-        "BailingMoeV2ForCausalLM" => experts(32),
+        "BailingMoeV2ForCausalLM" | "Param2MoEForCausalLM" => experts(32),
         "DeciLMForCausalLM" => json!({ "block_configs": blocks(json!({}), json!({})) }),
         other => newer::needed(other),
     }
@@ -100,6 +100,22 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
                 refused("use_rmsnorm", json!(false)),
                 refused("moe_router_enable_expert_bias", json!(false)),
                 refused("topk_group", json!(9)),
+            ]);
+            rows
+        }
+        "Param2MoE" => {
+            const SHARED_WIDTH: &str = "moe_shared_expert_intermediate_size";
+            let mut rows = of_ling();
+            rows.retain(|(field, ..)| *field != SHARED_WIDTH);
+            rows.extend([
+                honoured("num_experts", json!(64)),
+                honoured("use_qk_norm", json!(false)),
+                honoured("first_k_dense_replace", json!(0)),
+                honoured("num_shared_experts", json!(0)),
+                // One expert is shared.
+                honoured(SHARED_WIDTH, json!(9)),
+                refused("use_rmsnorm", json!(false)),
+                refused("moe_router_enable_expert_bias", json!(false)),
             ]);
             rows
         }

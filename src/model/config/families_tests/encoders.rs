@@ -320,6 +320,28 @@ fn openai_privacy_filter() {
 }
 
 #[test]
+fn lfm2_embedding() {
+    let rows = vec![
+        honoured("norm_eps", json!(0.5)),
+        honoured("num_key_value_heads", json!(2)),
+        honoured("conv_L_cache", json!(5)),
+        honoured("conv_bias", json!(true)),
+        honoured("layer_types", json!(["conv", "conv"])),
+        unchanged("is_causal", json!(false)),
+        refused("is_causal", json!(true)),
+        refused("model_type", json!("llama")),
+    ];
+    let layer_types = json!(["conv", "full_attention"]);
+    let own = json!({
+        "model_type": "lfm2", "layer_types": layer_types, "num_key_value_heads": 4,
+    });
+    check("Lfm2BidirectionalModel", &of_bert(own.clone()), rows);
+    // No layer keeps keys or a state.
+    let model = read("Lfm2BidirectionalModel", &of_bert(own)).unwrap();
+    assert!(model.layers.iter().all(|layer| layer.mixer.num_kv_layers() == 0));
+}
+
+#[test]
 fn voyage_4() {
     const NAME: &str = "VoyageQwen3BidirectionalEmbedModel";
     let rows = vec![

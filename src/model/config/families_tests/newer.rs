@@ -2,20 +2,68 @@
 
 use serde_json::{Value, json};
 
-use super::{Row, honoured, latent_tests, refused, unchanged};
+use super::{Row, base, honoured, latent_tests, read, refused, unchanged};
+use crate::weights::UnitVectors;
 
 /// Returns the fields that a config of `architecture` needs for each row to have an effect.
 pub(super) fn needed(architecture: &str) -> Value {
     match architecture {
-        "MiMoV2FlashForCausalLM" => json!({ "num_key_value_heads": 2, "v_head_dim": 8 }),
+        "MiMoV2FlashForCausalLM" | "MiMoV2ForCausalLM" => {
+            json!({ "num_key_value_heads": 2, "v_head_dim": 8 })
+        }
         "BailingMoeV3ForCausalLM" => json!({
             "layer_types": ["full_attention", "linear_attention"], "first_k_dense_replace": 0,
         }),
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }
+        "OuroForCausalLM" => json!({ "use_sliding_window": true, "max_window_layers": 1 }),
+        "Rnj1ForCausalLM" => {
+            json!({ "layer_types": ["chunked_attention", "full_attention"] })
+        }
+        "SolarForCausalLM" => {
+            json!({ "bskcn_1": [0], "bskcn_2": [], "bskcn_3": [1], "bskcn_4": [] })
+        }
+        "TeleFLMForCausalLM" => json!({
+            "use_mup": true, "input_mult": 2.0, "output_mult": 3.0, "mup_scale_factor": 4.0,
+        }),
         _ => json!({}),
     }
+}
+
+/// vLLM tells the models of Baichuan apart in this way.
+#[test]
+fn the_sizes_of_baichuan_tell_its_models_apart() {
+    let of = |class: &str, hidden_size: usize, vocab_size: usize| {
+        let mut config = base("BaichuanForCausalLM");
+        config["architectures"] = json!([class]);
+        config["hidden_size"] = json!(hidden_size);
+        config["vocab_size"] = json!(vocab_size);
+        let config = read(&config).unwrap();
+        let attention = config.layers[1].mixer.attention().unwrap();
+        assert_ne!(attention.rope.is_some(), attention.alibi.is_some());
+        (attention.rope.is_some(), config.unit_head)
+    };
+    assert_eq!(of("BaiChuanForCausalLM", 64, 512), (true, None));
+    assert_eq!(of("BaichuanForCausalLM", 5_120, 64_000), (false, None));
+    assert_eq!(of("BaichuanForCausalLM", 4_096, 125_696), (true, Some(UnitVectors::Rows)));
+    assert_eq!(of("BaichuanForCausalLM", 5_120, 125_696), (false, Some(UnitVectors::Rows)));
+    let mut tied = base("BaichuanForCausalLM");
+    (tied["vocab_size"], tied["tie_word_embeddings"]) = (json!(125_696), json!(true));
+    assert!(read(&tied).unwrap_err().to_string().contains("tie_word_embeddings"));
+}
+
+/// The published model of Solar Pro has 64 layers, and the lists that are the defaults here.
+#[test]
+fn layers_of_solar_skip_to_later_ones() {
+    let mut config = base("SolarForCausalLM");
+    let fields = config.as_object_mut().unwrap();
+    fields.retain(|field, _| !field.starts_with("bskcn"));
+    fields.insert("num_hidden_layers".to_owned(), json!(64));
+    let skips = read(&config).unwrap().skips;
+    let layers: Vec<_> = skips.iter().map(|skip| (skip.from, skip.layer)).collect();
+    assert_eq!(layers, [(12, 16), (20, 24), (32, 36), (44, 48), (20, 28), (32, 40)]);
+    assert!(skips.iter().all(|skip| skip.weight == 0.8));
 }
 
 /// Returns the fields of a family.
@@ -123,6 +171,98 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("moe_router_logit_softcapping", json!(3.0)),
             refused("moe_apply_router_weight_on_input", json!(true)),
         ],
+        "Baichuan" => vec![
+            honoured("model_max_length", json!(99)),
+            honoured("hidden_act", json!("relu")),
+            honoured("architectures", json!(["BaiChuanForCausalLM"])),
+            // These models have ALiBi, and no biases.
+            unchanged("rope_theta", json!(77.0)),
+            unchanged("attention_bias", json!(true)),
+        ],
+        "Nanbeige" => vec![
+            honoured("num_loops", json!(2)),
+            honoured("skip_loop_final_norm", json!(true)),
+            honoured("attention_bias", json!(true)),
+            unchanged("num_loops", json!(null)),
+            unchanged("loop_share_kv", json!(false)),
+            unchanged("loop_middle_layers", json!([])),
+            refused("num_loops", json!(0)),
+            refused("num_loops", json!(3_000)),
+            refused("loop_share_kv", json!(true)),
+            refused("loop_middle_layers", json!([1])),
+            refused("emb_neighbor_num", json!(4)),
+            refused("qk_layernorm", json!(true)),
+            refused("enable_mhc", json!(true)),
+        ],
+        "Ouro" => vec![
+            honoured("total_ut_steps", json!(2)),
+            honoured("sliding_window", json!(9)),
+            unchanged("total_ut_steps", json!(4)),
+            unchanged("early_exit_threshold", json!(1.0)),
+            unchanged("attention_bias", json!(true)),
+            refused("total_ut_steps", json!(3_000)),
+            refused("early_exit_threshold", json!(0.5)),
+        ],
+        "Rnj1" => vec![
+            honoured("sliding_window", json!(9)),
+            honoured("layer_types", json!(["full_attention", "full_attention"])),
+            honoured("query_pre_attn_scalar", json!(7)),
+            honoured("final_logit_softcapping", json!(7.0)),
+            honoured("hidden_activation", json!("relu")),
+            honoured("attention_bias", json!(true)),
+            honoured(
+                "rope_parameters",
+                json!({
+                    "full_attention": { "rope_theta": 7.0 },
+                    "chunked_attention": { "rope_theta": 9.0 },
+                }),
+            ),
+            refused("layer_types", json!(null)),
+            refused("layer_types", json!(["full_attention"])),
+            refused("layer_types", json!(["full_attention", "sliding_attention"])),
+            refused("sliding_window", json!(1)),
+            refused("use_bidirectional_attention", json!(true)),
+        ],
+        "Solar" => vec![
+            honoured("attention_bias", json!(true)),
+            honoured("bias", json!(true)),
+            honoured("mlp_bias", json!(true)),
+            honoured("logit_scale", json!(2.0)),
+            honoured("bskcn_1", json!([1])),
+            honoured("bskcn_3", json!([])),
+            honoured("bskcn_tv", json!([0.9, 0.5])),
+            // The first number is for training. There is no eighth layer.
+            unchanged("bskcn_tv", json!([0.1, 0.8])),
+            unchanged("bskcn_3", json!([1, 7])),
+            unchanged("sliding_window", json!(9)),
+            refused("bskcn_4", json!([1])),
+            refused("bskcn_1", json!("0")),
+            refused("bskcn_tv", json!([0.8])),
+            refused("bskcn_tv", json!([0.8, 2.0])),
+        ],
+        "TeleChat2" => vec![
+            honoured("n_embed", json!(8)),
+            honoured("n_layer", json!(3)),
+            honoured("n_head", json!(8)),
+            honoured("num_key_value_heads", json!(2)),
+            honoured("ffn_hidden_size", json!(8)),
+            honoured("layer_norm_epsilon", json!(0.5)),
+            honoured("seq_length", json!(99)),
+            unchanged("hidden_act", json!("relu")),
+            unchanged("attention_bias", json!(true)),
+            unchanged("mlp_bias", json!(true)),
+            refused("apply_residual_connection_post_layernorm", json!(true)),
+            refused("embed_layernorm", json!(true)),
+        ],
+        "TeleFLM" => vec![
+            honoured("use_mup", json!(false)),
+            honoured("input_mult", json!(7.0)),
+            honoured("output_mult", json!(7.0)),
+            honoured("mup_scale_factor", json!(7.0)),
+            honoured("attention_bias", json!(true)),
+            refused("input_mult", json!(null)),
+            refused("mup_scale_factor", json!(0)),
+        ],
         "MiMoV2Flash" => vec![
             honoured("v_head_dim", json!(16)),
             honoured("attention_value_scale", json!(0.5)),
@@ -151,6 +291,7 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             honoured("layernorm_epsilon", json!(0.5)),
             refused("v_head_dim", json!(32)),
             refused("swa_v_head_dim", json!(9)),
+            refused("attention_projection_layout", json!("fused_qkv")),
             refused("swa_head_dim", json!(9)),
             refused("swa_num_attention_heads", json!(9)),
             refused("swa_num_key_value_heads", json!(3)),

@@ -1,5 +1,7 @@
 //! Architectures of llama.cpp for models whose code is in their authors' folders, as data.
 
+use serde_json::json;
+
 use super::architecture::Constant::{Count, Flag, HasTensor};
 use super::architecture::{Architecture, Key, LayerTypes};
 use super::architectures::{EXPERT_WIDTH, NORMALIZED, NUM_EXPERTS, PLAIN, Q_NORM, TOP_K};
@@ -10,6 +12,20 @@ const SCALE: Key = Key::number("expert_weights_scale", "routed_scaling_factor");
 
 /// Every architecture of this kind that is read.
 pub(super) const OF_AUTHORS: &[Architecture] = &[
+    Architecture {
+        name: "baichuan",
+        class: "BaichuanForCausalLM",
+        is_interleaved: true,
+        adjust: |metadata| {
+            // llama.cpp knows the models with ALiBi by their number of layers.
+            if metadata.size("num_hidden_layers") != 40 {
+                let class = json!(["BaiChuanForCausalLM"]);
+                metadata.object.insert("architectures".to_owned(), class);
+            }
+            Ok(())
+        },
+        ..PLAIN
+    },
     Architecture {
         name: "bailingmoe",
         class: "BailingMoeForCausalLM",
@@ -65,6 +81,16 @@ pub(super) const OF_AUTHORS: &[Architecture] = &[
         class: "DeciLMForCausalLM",
         is_interleaved: true,
         layer_types: LayerTypes::Blocks,
+        ..PLAIN
+    },
+    Architecture {
+        name: "nanbeige",
+        class: "NanbeigeForCausalLM",
+        is_interleaved: true,
+        keys: &[
+            Key::integer("num_loops", "num_loops"),
+            Key::flag("skip_loop_final_norm", "skip_loop_final_norm"),
+        ],
         ..PLAIN
     },
     Architecture { name: "orion", class: "OrionForCausalLM", ..PLAIN },

@@ -198,7 +198,7 @@ impl Metadata<'_> {
 
     /// Sets the pooling of vectors (`llama_pooling_type` of llama.h). Files of T5 and Jina may have
     /// none, and all published models pool the mean.
-    fn pooling(&mut self) -> Result<(), GgufError> {
+    pub(super) fn pooling(&mut self) -> Result<(), GgufError> {
         const FIELD: &str = "emb_pooler";
         const EXPECTED: &str = "1, the mean, or 2, the first token";
         let key = self.key("pooling_type");

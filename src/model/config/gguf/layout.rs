@@ -257,6 +257,8 @@ impl Layout {
             config.names.attention.qkv = QkvNames::Gated { qkv, gate: "attn_gate" };
         }
         config.num_nextn_layers = self.num_nextn_layers;
+        // As llama.cpp, which multiplies with the output layer as the file has it.
+        config.unit_head = None;
         let types = config.embedding.token_types.filter(|_| self.has_token_types);
         config.embedding.token_types =
             types.map(|types| TokenTypes { module: "token_types", ..types });

@@ -19,6 +19,9 @@ const MAMBA: [Key; 4] = [
     Key::integer("ssm.time_step_rank", "mamba_n_heads"),
 ];
 
+/// The key of LFM2 that encoders alone have.
+const CAUSAL: &str = "attention.causal";
+
 /// Models whose layers are one part each.
 const NEMOTRON_H: Architecture = Architecture {
     name: "nemotron_h",
@@ -141,10 +144,24 @@ pub(super) const WITH_STATES: &[Architecture] = &[
     Architecture {
         name: "lfm2",
         class: "Lfm2ForCausalLM",
+        variants: &[Variant {
+            key: CAUSAL,
+            least: 0,
+            tensor: None,
+            class: "Lfm2BidirectionalModel",
+        }],
         layer_types: LayerTypes::KeyHeads(["conv", "full_attention"]),
         // The key has the width after the adjustment.
         constants: &[("block_auto_adjust_ff_dim", Flag(false))],
         keys: &[Key::integer("shortconv.l_cache", "conv_L_cache")],
+        adjust: |metadata| {
+            let key = metadata.key(CAUSAL);
+            match metadata.file.flag(&key)? {
+                Some(true) => Err(metadata.file.unexpected(&key, "false, or no such key")),
+                Some(false) => metadata.pooling(),
+                None => Ok(()),
+            }
+        },
         ..PLAIN
     },
     Architecture {

@@ -107,6 +107,9 @@ pub struct ShortConvConfig {
     pub kernel: usize,
     /// Whether the convolution and the projections have biases.
     pub bias: bool,
+    /// Whether a token sees none after it. Otherwise it sees as many on both sides, and the layer
+    /// keeps nothing of a sequence.
+    pub is_causal: bool,
 }
 
 /// Linear attention whose heads forget at fixed rates: HF `MiniMaxLightningAttention`.
@@ -270,7 +273,8 @@ impl ShortConvConfig {
             let expected = format!("a window of at most {SIZE_MAX} numbers");
             return Err(fields.invalid("conv_L_cache", &expected));
         }
-        Ok(Self { channels, kernel, bias: fields.flag("conv_bias")?.unwrap_or(false) })
+        let bias = fields.flag("conv_bias")?.unwrap_or(false);
+        Ok(Self { channels, kernel, bias, is_causal: true })
     }
 }
 
@@ -296,6 +300,11 @@ impl LightningConfig {
 }
 
 impl RecurrentConfig {
+    /// Returns whether a sequence has a state, which a step with the whole sequence may lack.
+    pub(crate) fn has_state(&self) -> bool {
+        !matches!(self, Self::ShortConv(conv) if !conv.is_causal)
+    }
+
     /// Returns the f32 of a sequence's state.
     pub(crate) fn state_len(&self) -> usize {
         match self {

@@ -11,6 +11,7 @@ mod jina;
 mod jina_5;
 mod jina_bert;
 mod jina_rank;
+mod lfm2_bidirec;
 mod llama_bidirec;
 mod modernbert;
 mod mpnet;
@@ -25,9 +26,9 @@ mod xlm_roberta_xl;
 // The vocabulary of the files in this folder.
 use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
-    LayerNorms, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind, NormRule,
-    PositionRule, QkvNames, RopeRule, Scoring, SlidingRope, WeightNames, WindowRule,
-    bloom::slopes as alibi_slopes, gpt_oss, llama, qwen3,
+    LayerNorms, Mixer, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind,
+    NormRule, PositionRule, QkvNames, RecurrentConfig, RopeRule, Scoring, SlidingRope, WeightNames,
+    WindowRule, bloom::slopes as alibi_slopes, gpt_oss, lfm2, llama, qwen3,
 };
 use crate::model::config::{
     DisentangledConfig, DistanceBiasConfig, PositionProjection, SumProjection, TokenTypes,
@@ -64,6 +65,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         voyage::CLASSES,
         jina_rank::CLASSES,
         privacy_filter::CLASSES,
+        lfm2_bidirec::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
