@@ -259,6 +259,7 @@ fn eagle3_guesses_as_torch_does() {
 fn layers_after_the_last_guess_as_transformers_layers_do() {
     check_head("mtp-deepseek_v3");
     check_head("mtp-glm4_moe");
+    check_head("mtp-hy_v3");
 }
 
 #[test]
@@ -267,6 +268,9 @@ fn modules_beside_the_layers_guess_as_transformers_layers_do() {
     check_head("mtp-qwen3_5");
     check_head("mtp-qwen3_5_moe");
     check_head("mtp-mimo");
+    check_head("mtp-exaone_moe");
+    check_head("mtp-exaone_moe-full");
+    check_head("mtp-ernie4_5_moe");
 }
 
 #[test]

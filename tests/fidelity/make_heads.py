@@ -21,8 +21,6 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
-from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeRMSNorm
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
@@ -248,6 +246,7 @@ class Mtp(Head):
     """The layer after the last. It is made as the last layer of a longer model."""
 
     has_own_tables = False
+    last_norm = "shared_head.norm"
 
     def __init__(self, target):
         super().__init__(target)
@@ -255,10 +254,12 @@ class Mtp(Head):
         self.index = self.config.num_hidden_layers
         longer = AutoConfig.from_pretrained(target.name_or_path)
         longer.num_hidden_layers = self.index + 1
+        if hasattr(longer, "mlp_layer_types"):
+            longer.mlp_layer_types = longer.mlp_layer_types + longer.mlp_layer_types[-1:]
         longer._attn_implementation = "eager"
         self.longer = AutoModelForCausalLM.from_config(longer).float().eval()
         hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
-        norm = DeepseekV3RMSNorm if "deepseek" in self.config.model_type else Glm4MoeRMSNorm
+        norm = type(target.model.norm)
         self.enorm, self.hnorm, self.norm = (norm(hidden, eps) for _ in range(3))
         self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
         if self.has_own_tables:
@@ -295,7 +296,7 @@ class Mtp(Head):
             "enorm": self.enorm,
             "hnorm": self.hnorm,
             "eh_proj": self.eh_proj,
-            "shared_head.norm": self.norm,
+            self.last_norm: self.norm,
         }
         if self.has_own_tables:
             own |= {"embed_tokens": self.embed_tokens, "shared_head.head": self.head}
@@ -317,7 +318,7 @@ class QwenMtp(Head):
         super().__init__(target)
         self.config = target.config
         one = AutoConfig.from_pretrained(target.name_or_path)
-        one.num_hidden_layers, one.layer_types = 1, ["full_attention"]
+        self.one_layer(one)
         one._attn_implementation = "eager"
         self.one = AutoModelForCausalLM.from_config(one).float().eval()
         hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
@@ -327,12 +328,19 @@ class QwenMtp(Head):
             setattr(self, name, norm(hidden, eps))
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
 
+    def one_layer(self, one):
+        """Makes the config `one` that of a model whose layer is the head's."""
+        one.num_hidden_layers, one.layer_types = 1, ["full_attention"]
+
+    def mask(self, length):
+        return causal(length)
+
     def states(self, tokens, rows, num_guesses):
         embedded = self.pre_fc_norm_embedding(self.embed(tokens))
         return self.of_layer(self.fc(torch.cat([embedded, self.pre_fc_norm_hidden(rows)], dim=-1)))
 
     def of_layer(self, x):
-        model, mask = self.one.model, causal(x.shape[1])
+        model, mask = self.one.model, self.mask(x.shape[1])
         positions = torch.arange(x.shape[1])[None]
         rotated = model.rotary_emb(x, positions)
         output = model.layers[0](
@@ -388,6 +396,71 @@ class MimoMtp(QwenMtp):
 
 class Qwen35Mtp(QwenMtp):
     fields = {"mtp_num_hidden_layers": 1}
+
+
+class ExaoneMtp(QwenMtp):
+    """The module `mtp` of K-EXAONE. Its layer has no experts, and the first layer's window."""
+
+    fields = {"num_nextn_predict_layers": 1}
+
+    def one_layer(self, one):
+        one.num_hidden_layers, one.layer_types = 1, one.layer_types[:1]
+        one.mlp_layer_types = ["dense"]
+        if one.layer_types == ["full_attention"]:
+            # The class rotates in all layers of a model without windows.
+            object.__setattr__(one, "sliding_window", None)
+
+    def mask(self, length):
+        window = self.one.config.sliding_window
+        places = torch.arange(length)
+        is_far = places[:, None] - places[None] >= (window or length)
+        return causal(length).masked_fill(is_far, float("-inf"))
+
+
+class ErnieMtp(QwenMtp):
+    """The modules `model.mtp_*` of ERNIE 4.5 with experts, from the formulas of vLLM's `ErnieMTP`.
+    The rotations are those of the other layers."""
+
+    fields = {"num_nextn_predict_layers": 1}
+    names = {
+        "pre_fc_norm_embedding": "mtp_emb_norm.0", "pre_fc_norm_hidden": "mtp_hidden_norm.0",
+        "fc": "mtp_linear_proj.0",
+    }
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.norm = nn.Identity()
+
+    def one_layer(self, one):
+        one.num_hidden_layers, one.moe_layer_start_index = 1, 1
+
+    def states(self, tokens, rows, num_guesses):
+        embedded = self.embed(tokens).clone()
+        embedded[:, 0] = 0
+        both = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(rows)]
+        return self.of_layer(self.fc(torch.cat(both, dim=-1)))
+
+    def tensors(self, scratch):
+        renamed = {}
+        for name, tensor in super().tensors(scratch).items():
+            module, part = name.removeprefix("mtp.").rsplit(".", 1)
+            if module.startswith("layers."):
+                module = module.replace("layers.", "mtp_block.", 1)
+            renamed[f"model.{self.names.get(module, module)}.{part}"] = tensor
+        return renamed
+
+
+class HyMtp(Mtp):
+    """The layer after the last of Hunyuan 3, from the formulas of vLLM's `HYV3MTP`. Its state is
+    that after the norm, and the output layer is the model's."""
+
+    last_norm = "final_layernorm"
+
+    def states(self, tokens, rows, num_guesses):
+        return self.norm(super().states(tokens, rows, num_guesses))
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
 
 
 class MlpSpeculator(Head):
@@ -557,6 +630,10 @@ HEADS = {
     "mtp-qwen3_5": (Qwen35Mtp, "qwen3_5"),
     "mtp-mimo": (MimoMtp, "qwen2-tied"),
     "mtp-qwen3_5_moe": (Qwen35Mtp, "qwen3_5_moe"),
+    "mtp-exaone_moe": (ExaoneMtp, "exaone_moe"),
+    "mtp-exaone_moe-full": (ExaoneMtp, "exaone_moe-listed"),
+    "mtp-ernie4_5_moe": (ErnieMtp, "ernie4_5_moe"),
+    "mtp-hy_v3": (HyMtp, "hy_v3"),
     "mlp_speculator": (MlpSpeculator, "llama-tied"),
     "mlp_speculator-tied": (TiedMlpSpeculator, "llama-gqa-f16"),
 }
@@ -574,7 +651,8 @@ def make(name):
         randomize(head, generator)
         prompts = []
         for length in LENGTHS:
-            prompt = torch.randint(3, 500, (length,), generator=generator).tolist()
+            most = min(500, target.config.vocab_size)
+            prompt = torch.randint(3, most, (length,), generator=generator).tolist()
             drawn, guessed, logits = guesses(target, head, prompt)
             entry = {"prompt_token_ids": prompt, "drawn": drawn}
             prompts.append(entry | {"guesses": guessed, "logits": logits})

@@ -151,7 +151,7 @@ use super::config::{
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
-    LatentNames, LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind,
+    LatentNames, LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, MtpForm, NormKind,
     NormRule, PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, TextPlace, WeightNames,
     as_read,
 };
