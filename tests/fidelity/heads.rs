@@ -243,6 +243,8 @@ fn check_head_in(name: &str, folder: &Path, device: &Device) {
 fn eagle_guesses_as_torch_does() {
     check_head("eagle");
     check_head("eagle-biases");
+    check_head("eagle-mistral");
+    check_head("eagle-llama4");
 }
 
 #[test]

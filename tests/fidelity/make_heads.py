@@ -20,8 +20,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
+from transformers import Llama4TextConfig
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.llama4 import modeling_llama4 as llama4
+from transformers.models.mistral import modeling_mistral as mistral
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 HERE = Path(__file__).parent
@@ -47,13 +50,13 @@ def randomize(module, generator, std=0.25):
         parameter.data = value.to(torch.bfloat16).float()
 
 
-def llama_config(target, kind=LlamaConfig, **fields):
+def llama_config(target, kind=LlamaConfig, num_hidden_layers=1, **fields):
     hidden = target.config.hidden_size
     config = kind(
         vocab_size=target.config.vocab_size,
         hidden_size=hidden,
         intermediate_size=56,
-        num_hidden_layers=1,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=256,
@@ -112,6 +115,72 @@ class EagleWithBiases(Eagle):
         for name in ["q_proj", "k_proj", "v_proj"]:
             linear = getattr(attention, name)
             setattr(attention, name, nn.Linear(linear.in_features, linear.out_features))
+
+
+class EagleOfMistral(Head):
+    """With layers of Mistral, all with their norms, and a norm over the state."""
+
+    architecture = "EagleMistralForCausalLM"
+    window = 7
+
+    def fields(self, target):
+        return llama_config(target, MistralConfig, 2, head_dim=8, sliding_window=self.window)
+
+    def parts(self):
+        config = self.config
+        layers = [mistral.MistralDecoderLayer(config, index) for index in range(2)]
+        return layers, mistral.MistralRMSNorm, mistral.MistralRotaryEmbedding(config)
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = self.fields(target)
+        hidden = self.config.hidden_size
+        layers, norm, self.rotary = self.parts()
+        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+        self.layers, self.norm = nn.ModuleList(layers), norm(hidden, self.config.rms_norm_eps)
+
+    def mask(self, length, layer):
+        places = torch.arange(length)
+        is_far = places[:, None] - places[None] >= self.window
+        return causal(length).masked_fill(is_far, float("-inf"))
+
+    def states(self, tokens, rows, num_guesses):
+        x = self.fc(torch.cat([self.embed(tokens), rows], dim=-1))
+        rotated = self.rotated(x)
+        for index, layer in enumerate(self.layers):
+            mask = self.mask(x.shape[1], index)
+            output = layer(x, attention_mask=mask, position_embeddings=rotated)
+            x = output[0] if isinstance(output, tuple) else output
+        return self.norm(x)
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
+
+
+class EagleOfLlama4(EagleOfMistral):
+    """With layers of Llama 4: one with rotations, within chunks, and one without."""
+
+    architecture = "EagleLlama4ForCausalLM"
+    chunk = 8
+
+    def fields(self, target):
+        config = llama_config(
+            target, Llama4TextConfig, 2, head_dim=8, intermediate_size_mlp=40, moe_layers=[],
+            no_rope_layers=[1, 0], attention_chunk_size=self.chunk, floor_scale=8, attn_scale=0.3,
+            layer_types=["chunked_attention", "full_attention"],
+        )
+        return config
+
+    def parts(self):
+        config = self.config
+        layers = [llama4.Llama4TextDecoderLayer(config, index) for index in range(2)]
+        return layers, llama4.Llama4TextRMSNorm, llama4.Llama4TextRotaryEmbedding(config)
+
+    def mask(self, length, layer):
+        if layer == 1:
+            return causal(length)
+        chunks = torch.arange(length) // self.chunk
+        return causal(length).masked_fill(chunks[:, None] != chunks[None], float("-inf"))
 
 
 class Eagle3(Head):
@@ -618,6 +687,8 @@ def tensors_of(head, scratch):
 HEADS = {
     "eagle": (Eagle, "llama-llama3"),
     "eagle-biases": (EagleWithBiases, "llama-llama3"),
+    "eagle-mistral": (EagleOfMistral, "llama-llama3"),
+    "eagle-llama4": (EagleOfLlama4, "llama4"),
     "eagle3": (Eagle3, "glm4_moe"),
     "eagle3-narrow": (Eagle3Narrow, "glm4_moe"),
     "eagle3-last": (Eagle3OfLast, "llama-llama3"),

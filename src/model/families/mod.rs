@@ -161,8 +161,10 @@ pub(super) use late_interaction::{COL_QWEN3_5, LATE_INTERACTION};
 pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
-/// Qwen3, whose layers some heads have that guess tokens.
+/// Families whose layers some heads have that guess tokens.
 pub(super) const QWEN3: Family = qwen3::FAMILY;
+pub(super) const MISTRAL: Family = mistral::FAMILY;
+pub(super) const LLAMA4: Family = llama4::FAMILY;
 
 /// The families of this crate.
 pub(super) const FAMILIES: &[&Family] = &[
