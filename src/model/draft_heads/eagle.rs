@@ -11,8 +11,8 @@
 //! is no final norm. The format is SafeAILab's, as vLLM's `EagleLlamaForCausalLM` reads it.
 //!
 //! Layers of Mistral or of Llama 4 all have `input_layernorm`, and there is a norm over the state,
-//! `norm.weight`. So it is in vLLM's `EagleMistralForCausalLM` and `EagleLlama4ForCausalLM`. None of
-//! the layers has experts.
+//! `norm.weight`. So it is in vLLM's `EagleMistralForCausalLM` and `EagleLlama4ForCausalLM`. None
+//! of the layers has experts.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::add;
