@@ -77,6 +77,9 @@ pub(crate) enum MtpForm {
     Listed,
     /// The first of the modules `model.mtp_block`, without experts. There is no norm after it.
     Block,
+    /// In the module `mtp`, whose layers are parts: attention, and experts. The state is the norm
+    /// of the last one's output.
+    Parts,
     /// In modules that are not read.
     Unread,
 }

@@ -50,6 +50,15 @@ def randomize(module, generator, std=0.25):
         parameter.data = value.to(torch.bfloat16).float()
 
 
+def last_norm(target):
+    """Returns the model's norm after all layers."""
+    return target.model.norm_f if hasattr(target.model, "norm_f") else target.model.norm
+
+
+def norm_eps(config):
+    return getattr(config, "rms_norm_eps", None) or config.layer_norm_epsilon
+
+
 def llama_config(target, kind=LlamaConfig, num_hidden_layers=1, **fields):
     hidden = target.config.hidden_size
     config = kind(
@@ -390,8 +399,8 @@ class QwenMtp(Head):
         self.one_layer(one)
         one._attn_implementation = "eager"
         self.one = AutoModelForCausalLM.from_config(one).float().eval()
-        hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
-        norm = type(target.model.norm)
+        hidden, eps = self.config.hidden_size, norm_eps(self.config)
+        norm = type(last_norm(target))
         names = ["pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"]
         for name in names:
             setattr(self, name, norm(hidden, eps))
@@ -519,6 +528,41 @@ class ErnieMtp(QwenMtp):
         return renamed
 
 
+class NemotronMtp(QwenMtp):
+    """The module `mtp` of Nemotron 3, whose parts are layers of transformers, from the formulas of
+    vLLM's `NemotronHMTP`."""
+
+    fields = {"num_nextn_predict_layers": 1}
+    parts = ["full_attention", "moe"]
+    names = {
+        "pre_fc_norm_embedding": "0.enorm", "pre_fc_norm_hidden": "0.hnorm", "fc": "0.eh_proj",
+        "norm": "1.final_layernorm",
+    }
+
+    def one_layer(self, one):
+        one.layers_block_type = self.parts
+
+    def of_layer(self, x):
+        for layer in self.one.model.layers:
+            output = layer(x, attention_mask=causal(x.shape[1]))
+            x = output[0] if isinstance(output, tuple) else output
+        return self.norm(x)
+
+    def tensors(self, scratch):
+        self.one.to(torch.bfloat16).save_pretrained(scratch)
+        self.one.float()
+        from safetensors.torch import load_file
+
+        layers = {
+            name.split("layers.", 1)[1]: tensor
+            for name, tensor in load_file(scratch / "model.safetensors").items()
+            if ".layers." in name
+        }
+        for name, module in self.names.items():
+            layers[f"{module}.weight"] = getattr(self, name).weight.data
+        return {f"mtp.layers.{name}": tensor for name, tensor in layers.items()}
+
+
 class HyMtp(Mtp):
     """The layer after the last of Hunyuan 3, from the formulas of vLLM's `HYV3MTP`. Its state is
     that after the norm, and the output layer is the model's."""
@@ -575,7 +619,7 @@ class TiedMlpSpeculator(MlpSpeculator):
 def hidden_states(target, head, tokens):
     """Returns the rows that the model gives to a head."""
     last = []
-    hook = target.model.norm.register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
+    hook = last_norm(target).register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
     outputs = target.model(tokens, output_hidden_states=True)
     hook.remove()
     if isinstance(head, Eagle3) and head.layers_read:
@@ -705,6 +749,7 @@ HEADS = {
     "mtp-exaone_moe-full": (ExaoneMtp, "exaone_moe-listed"),
     "mtp-ernie4_5_moe": (ErnieMtp, "ernie4_5_moe"),
     "mtp-hy_v3": (HyMtp, "hy_v3"),
+    "mtp-nemotron_h": (NemotronMtp, "nemotron_h-experts"),
     "mlp_speculator": (MlpSpeculator, "llama-tied"),
     "mlp_speculator-tied": (TiedMlpSpeculator, "llama-gqa-f16"),
 }

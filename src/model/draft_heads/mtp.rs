@@ -37,6 +37,10 @@
 //! and the output layer is the model's, as in vLLM's `HYV3MTP`. K-EXAONE has the module `mtp` with
 //! a layer without experts, as vLLM's `ExaoneMoeMTP` computes it.
 //!
+//! Nemotron 3 has the module `mtp`, too, as in vLLM's `NemotronHMTP`. Its layers are parts of one:
+//! attention, and experts. The first part holds `enorm`, `hnorm` and `eh_proj`, and the last one
+//! `final_layernorm`, a norm over the state.
+//!
 //! ERNIE 4.5 with experts has modules in `model`, as in vLLM's `ErnieMTP`. The embedding at
 //! position 0 is zero, and the state has no norm. Its layer has the rotations of the others, of
 //! neighbouring pairs, while vLLM's class rotates halves.
@@ -57,7 +61,7 @@ use super::eagle::UNLIMITED;
 use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
 use crate::config::JsonObject;
-use crate::model::config::{ConfigSource, Fields, Mixer, ModelConfig, architecture};
+use crate::model::config::{ConfigSource, Fields, LayerConfig, Mixer, ModelConfig, architecture};
 use crate::model::decoder::{DecoderLayer, kv_layers};
 use crate::model::families::{self, Entry};
 use crate::model::family::MtpForm;
@@ -109,6 +113,8 @@ const LISTED: Names = Names {
     norm: Some("final_layernorm"),
 };
 
+const WITH_NORM: Names = Names { norm: Some("final_layernorm"), ..AFTER };
+
 const IN_BLOCK: Names = Names {
     token_norm: "mtp_emb_norm.0",
     hidden_norm: "mtp_hidden_norm.0",
@@ -120,7 +126,7 @@ impl Names {
     fn of(form: MtpForm) -> Self {
         match form {
             MtpForm::After | MtpForm::Unread => AFTER,
-            MtpForm::AfterWithNorm => Self { norm: Some("final_layernorm"), ..AFTER },
+            MtpForm::AfterWithNorm | MtpForm::Parts => WITH_NORM,
             MtpForm::Beside | MtpForm::BesideDense => BESIDE,
             MtpForm::Listed => LISTED,
             MtpForm::Block => IN_BLOCK,
@@ -134,6 +140,7 @@ impl MtpForm {
         match self {
             Self::After | Self::AfterWithNorm | Self::Unread => place.module(name),
             Self::Beside | Self::BesideDense => format!("{MODULE}.{name}"),
+            Self::Parts => format!("{LAYER}.{}.{name}", place.index),
             Self::Listed => format!("{LIST}.0.{name}"),
             Self::Block => format!("{MODEL}.{name}"),
         }
@@ -143,7 +150,7 @@ impl MtpForm {
     fn layers(self) -> Option<&'static str> {
         match self {
             Self::After | Self::AfterWithNorm | Self::Unread => None,
-            Self::Beside | Self::BesideDense => Some(LAYER),
+            Self::Beside | Self::BesideDense | Self::Parts => Some(LAYER),
             Self::Listed => Some(LIST),
             Self::Block => Some(BLOCK),
         }
@@ -151,7 +158,7 @@ impl MtpForm {
 
     /// Returns whether the embedding at position 0 is zero.
     fn drops_first(self) -> bool {
-        !matches!(self, Self::Beside | Self::BesideDense)
+        !matches!(self, Self::Beside | Self::BesideDense | Self::Parts)
     }
 
     /// Returns whether the norm is for the logits alone.
@@ -166,7 +173,7 @@ struct Mtp {
     token_norm: Norm,
     hidden_norm: Norm,
     projection: Linear,
-    layer: DecoderLayer,
+    layers: Vec<DecoderLayer>,
     norm: Option<Norm>,
     output: HeadOutput,
 }
@@ -187,10 +194,14 @@ impl HeadLayers for Mtp {
             MtpForm::Listed => vec![state, token],
             _ => vec![token, state],
         };
-        let hidden = self.projection.forward(Tensor::cat(both, 1), Adapters::none());
-        let state = match self.layer.forward(hidden, None, positions, step) {
-            (hidden, Some(residual)) => add(hidden, residual),
-            (hidden, None) => hidden,
+        let both = Tensor::cat(both, 1);
+        let (mut hidden, mut residual) = (self.projection.forward(both, Adapters::none()), None);
+        for layer in &self.layers {
+            (hidden, residual) = layer.forward(hidden, residual, positions, step);
+        }
+        let state = match residual {
+            Some(residual) => add(hidden, residual),
+            None => hidden,
         };
         match &self.norm {
             Some(norm) if !self.form.norms_late() => norm.forward(state),
@@ -206,7 +217,8 @@ impl HeadLayers for Mtp {
     }
 
     fn mapped_bytes(&self) -> u64 {
-        self.layer.mapped_bytes() + self.projection.mapped_bytes() + self.output.mapped_bytes()
+        let layers: u64 = self.layers.iter().map(DecoderLayer::mapped_bytes).sum();
+        layers + self.projection.mapped_bytes() + self.output.mapped_bytes()
     }
 }
 
@@ -249,7 +261,7 @@ pub(super) fn load(
         }
         MtpForm::Beside | MtpForm::BesideDense => num_beside(of_text.as_ref().unwrap_or(fields))?,
         MtpForm::Listed => (COUNT, fields.count(COUNT)?.unwrap_or(1)),
-        MtpForm::Block => (COUNT, fields.count(COUNT)?.unwrap_or(0)),
+        MtpForm::Block | MtpForm::Parts => (COUNT, fields.count(COUNT)?.unwrap_or(0)),
     };
     match (form, count) {
         (_, 1) => {}
@@ -257,7 +269,7 @@ pub(super) fn load(
             let what = format!("{}: {field} is 0 or absent", not_read());
             return Err(refused(source, what));
         }
-        (MtpForm::Beside, count) => {
+        (MtpForm::Beside | MtpForm::Parts, count) => {
             return Err(refused(source, format!("{field} is {count}; 1 is supported")));
         }
         // Each was trained for a place of its own. The first one's guesses are right less often
@@ -277,11 +289,17 @@ pub(super) fn load(
         // As in vLLM, the form of a first layer without experts.
         MtpForm::Block => (0, json!({ "num_hidden_layers": 1, "moe_layer_start_index": 1 })),
         MtpForm::BesideDense => (0, first_dense(fields, &of_model)),
+        MtpForm::Parts => (0, parts(fields)),
     };
     let other = if of_text.is_some() { json!({ TEXT: other }) } else { other };
     let mut of_layer = source.config.clone();
     of_layer.override_with(&JsonObject(object(other)));
     let mut config = read(&of_layer)?;
+    let has_state = |layer: &LayerConfig| matches!(layer.mixer, Mixer::Mamba2(_));
+    if config.layers.len() <= index || config.layers.iter().skip(index).any(has_state) {
+        let what = "expected parts with attention, experts or an MLP in mtp_layers_block_type";
+        return Err(refused(source, what.to_owned()));
+    }
     if let Some(layers) = form.layers() {
         config.names.layer = layers;
         // The module is beside the text model, too.
@@ -334,6 +352,23 @@ fn first_dense(fields: &Fields, model: &ModelConfig) -> Value {
     other
 }
 
+/// Returns the fields of a model whose layers are the parts of the module `mtp`.
+fn parts(fields: &Fields) -> Value {
+    const LISTED: &str = "mtp_layers_block_type";
+    const PATTERN: &str = "mtp_hybrid_override_pattern";
+    let listed = fields.value(LISTED).cloned();
+    let pattern = fields.value(PATTERN).filter(|_| listed.is_none()).cloned();
+    let is_default = listed.is_none() && pattern.is_none();
+    let by_default = is_default.then(|| json!(["full_attention", "moe"]));
+    // Without their number, the fields name each part.
+    json!({
+        "num_hidden_layers": null,
+        "layer_types": null,
+        "layers_block_type": listed.or(by_default),
+        "hybrid_override_pattern": pattern,
+    })
+}
+
 /// Returns the number of layers in a module beside the model's, and the field that has it.
 fn num_beside(fields: &Fields) -> Result<(&'static str, usize), ModelError> {
     for field in ["mtp_num_hidden_layers", COUNT] {
@@ -363,7 +398,9 @@ fn build(
     let mut norm = |name| Norm::load(loader, &form.module(name, place), hidden, config.norm);
     let token_norm = norm(names.token_norm)?;
     let hidden_norm = norm(names.hidden_norm)?;
-    let norm = names.norm.map(norm).transpose()?;
+    let last = LayerPlace { config, index: config.layers.len().saturating_sub(1) };
+    let norm = names.norm.map(|name| form.module(name, last));
+    let norm = norm.map(|name| Norm::load(loader, &name, hidden, config.norm)).transpose()?;
     let projection = [Part::new(form.module(names.projection, place), hidden)];
     let table = match form {
         // The table of `model` is the model's own.
@@ -371,13 +408,16 @@ fn build(
         form => form.module("embed_tokens", place),
     };
     let mut rotary = RotaryTables::new(config, loader.device());
+    let layers = (index..config.layers.len())
+        .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary));
+    let layers = layers.collect::<Result<_, _>>()?;
     let head = Mtp {
         form,
         embed_tokens: target.embedding(loader, &table, hidden)?,
         token_norm,
         hidden_norm,
         projection: Linear::load(loader, &projection, 2 * hidden, false)?,
-        layer: DecoderLayer::load(loader, place, &mut rotary)?,
+        layers,
         norm,
         output: match form {
             MtpForm::After | MtpForm::Unread => {
