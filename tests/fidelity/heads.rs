@@ -255,6 +255,7 @@ fn eagle3_guesses_as_torch_does() {
     check_head("eagle3-narrow");
     check_head("eagle3-norms");
     check_head("eagle3-qwen3");
+    check_head("eagle3-deepseek_v3");
 }
 
 #[test]

@@ -21,7 +21,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
-from transformers import Llama4TextConfig
+from transformers import DeepseekV3Config, Llama4TextConfig
+from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek_v3
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.llama4 import modeling_llama4 as llama4
 from transformers.models.mistral import modeling_mistral as mistral
@@ -59,7 +60,7 @@ def norm_eps(config):
     return getattr(config, "rms_norm_eps", None) or config.layer_norm_epsilon
 
 
-def llama_config(target, kind=LlamaConfig, num_hidden_layers=1, **fields):
+def llama_config(target, kind=LlamaConfig, num_hidden_layers=1, num_kv_heads=2, **fields):
     hidden = target.config.hidden_size
     config = kind(
         vocab_size=target.config.vocab_size,
@@ -67,7 +68,7 @@ def llama_config(target, kind=LlamaConfig, num_hidden_layers=1, **fields):
         intermediate_size=56,
         num_hidden_layers=num_hidden_layers,
         num_attention_heads=4,
-        num_key_value_heads=2,
+        num_key_value_heads=num_kv_heads,
         max_position_embeddings=256,
         rms_norm_eps=1e-5,
         rope_theta=20_000.0,
@@ -198,6 +199,7 @@ class Eagle3(Head):
     draft_vocab = 100
     norm_before_residual, norm_output = False, False
     decoder_layer, rotary_embedding = llama.LlamaDecoderLayer, llama.LlamaRotaryEmbedding
+    projections = ["q_proj", "k_proj", "v_proj"]
 
     def fields(self, target):
         return llama_config(target)
@@ -211,7 +213,7 @@ class Eagle3(Head):
         self.midlayer = self.decoder_layer(config, 0)
         self.midlayer.hidden_norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         attention = self.midlayer.self_attn
-        for name in ["q_proj", "k_proj", "v_proj"]:
+        for name in self.projections:
             outputs = getattr(attention, name).out_features
             setattr(attention, name, nn.Linear(2 * hidden, outputs, bias=False))
         self.norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
@@ -318,6 +320,21 @@ class Eagle3OfQwen3(Eagle3):
 
     def fields(self, target):
         return llama_config(target, Qwen3Config, head_dim=24)
+
+
+class Eagle3OfDeepseek(Eagle3):
+    """With the latent attention of DeepSeek V3."""
+
+    architecture = "Eagle3DeepseekV3ForCausalLM"
+    decoder_layer = deepseek_v3.DeepseekV3DecoderLayer
+    rotary_embedding = deepseek_v3.DeepseekV3RotaryEmbedding
+    projections = ["q_a_proj", "kv_a_proj_with_mqa"]
+
+    def fields(self, target):
+        return llama_config(
+            target, DeepseekV3Config, num_kv_heads=4, q_lora_rank=16, kv_lora_rank=12, qk_nope_head_dim=8,
+            qk_rope_head_dim=4, v_head_dim=6, first_k_dense_replace=1,
+        )
 
 
 class Mtp(Head):
@@ -739,6 +756,7 @@ HEADS = {
     "eagle3-after": (Eagle3AfterLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),
     "eagle3-qwen3": (Eagle3OfQwen3, "glm4_moe"),
+    "eagle3-deepseek_v3": (Eagle3OfDeepseek, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
     "mtp-glm4_moe": (Mtp, "glm4_moe"),
     "mtp-qwen3_next": (QwenMtp, "qwen3_next"),

@@ -165,6 +165,7 @@ pub(super) use wrappers::WRAPPERS;
 pub(super) const QWEN3: Family = qwen3::FAMILY;
 pub(super) const MISTRAL: Family = mistral::FAMILY;
 pub(super) const LLAMA4: Family = llama4::FAMILY;
+pub(super) const DEEPSEEK_V3: Family = deepseek_v3::FAMILY;
 
 /// The families of this crate.
 pub(super) const FAMILIES: &[&Family] = &[
