@@ -80,6 +80,8 @@ pub(crate) enum MtpForm {
     /// In the module `mtp`, whose layers are parts: attention, and experts. The state is the norm
     /// of the last one's output.
     Parts,
+    /// In the module `model.mtp`, without experts. The state is the norm of the layer's output.
+    InModel,
     /// In modules that are not read.
     Unread,
 }

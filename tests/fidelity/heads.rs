@@ -275,6 +275,7 @@ fn modules_beside_the_layers_guess_as_transformers_layers_do() {
     check_head("mtp-exaone_moe-full");
     check_head("mtp-ernie4_5_moe");
     check_head("mtp-nemotron_h");
+    check_head("mtp-longcat_flash");
 }
 
 #[test]

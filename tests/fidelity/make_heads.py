@@ -25,6 +25,7 @@ from transformers import DeepseekV3Config, Llama4TextConfig
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek_v3
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.llama4 import modeling_llama4 as llama4
+from transformers.models.longcat_flash import modeling_longcat_flash as longcat
 from transformers.models.mistral import modeling_mistral as mistral
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
@@ -580,6 +581,47 @@ class NemotronMtp(QwenMtp):
         return {f"mtp.layers.{name}": tensor for name, tensor in layers.items()}
 
 
+class LongcatMtp(Head):
+    """The module `model.mtp` of LongCat-Flash, of modules of transformers, from the formulas of
+    vLLM's `LongCatFlashMTP`."""
+
+    fields = {"num_nextn_predict_layers": 1}
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = config = target.config
+        hidden = config.hidden_size
+        norm = lambda: longcat.LongcatFlashRMSNorm(hidden, config.rms_norm_eps)
+        layer = nn.ModuleDict({"eh_proj": nn.Linear(2 * hidden, hidden, bias=False)})
+        for name in ["enorm", "hnorm"]:
+            layer[name] = nn.ModuleDict({"m": norm()})
+        layer["input_layernorm"], layer["post_attention_layernorm"] = norm(), norm()
+        layer["self_attn"] = longcat.LongcatFlashMLA(config, 0)
+        layer["transformer_layer"] = nn.ModuleDict({"mlp": longcat.LongcatFlashMLP(config)})
+        self.layers, self.norm = nn.ModuleList([layer]), norm()
+        self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
+        self.rotary = longcat.LongcatFlashRotaryEmbedding(config)
+
+    def states(self, tokens, rows, num_guesses):
+        layer = self.layers[0]
+        both = [layer["enorm"]["m"](self.embed_tokens(tokens)), layer["hnorm"]["m"](rows)]
+        x = layer["eh_proj"](torch.cat(both, dim=-1))
+        attended = layer["self_attn"](
+            layer["input_layernorm"](x), position_embeddings=self.rotated(x),
+            attention_mask=causal(x.shape[1]),
+        )[0]
+        x = x + attended
+        x = x + layer["transformer_layer"]["mlp"](layer["post_attention_layernorm"](x))
+        return self.norm(x)
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
+
+    def tensors(self, scratch):
+        own = {name: tensor for name, tensor in self.state_dict().items() if "rotary" not in name}
+        return {f"model.mtp.{name}": tensor for name, tensor in own.items()}
+
+
 class HyMtp(Mtp):
     """The layer after the last of Hunyuan 3, from the formulas of vLLM's `HYV3MTP`. Its state is
     that after the norm, and the output layer is the model's."""
@@ -686,7 +728,7 @@ def config_of(head):
             "tie_weights": head.is_tied,
             "scale_input": head.scales_input,
         }
-    if isinstance(head, QwenMtp):
+    if isinstance(head, (QwenMtp, LongcatMtp)):
         path = Path(head.target[0].name_or_path) / "config.json"
         return json.loads(path.read_text()) | head.fields
     if isinstance(head, Mtp):
@@ -768,6 +810,7 @@ HEADS = {
     "mtp-ernie4_5_moe": (ErnieMtp, "ernie4_5_moe"),
     "mtp-hy_v3": (HyMtp, "hy_v3"),
     "mtp-nemotron_h": (NemotronMtp, "nemotron_h-experts"),
+    "mtp-longcat_flash": (LongcatMtp, "longcat_flash"),
     "mlp_speculator": (MlpSpeculator, "llama-tied"),
     "mlp_speculator-tied": (TiedMlpSpeculator, "llama-gqa-f16"),
 }

@@ -41,6 +41,10 @@
 //! attention, and experts. The first part holds `enorm`, `hnorm` and `eh_proj`, and the last one
 //! `final_layernorm`, a norm over the state.
 //!
+//! LongCat-Flash has the module `model.mtp`, as in vLLM's `LongCatFlashMTP`: a half of a layer,
+//! without experts. Its norms have a module `m` within, and its MLP is in `transformer_layer`. The
+//! norm over the state is `norm`, beside the layers.
+//!
 //! ERNIE 4.5 with experts has modules in `model`, as in vLLM's `ErnieMTP`. The embedding at
 //! position 0 is zero, and the state has no norm. Its layer has the rotations of the others, of
 //! neighbouring pairs, while vLLM's class rotates halves.
@@ -61,10 +65,10 @@ use super::eagle::UNLIMITED;
 use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
 use crate::config::JsonObject;
-use crate::model::config::{ConfigSource, Fields, LayerConfig, Mixer, ModelConfig, architecture};
+use crate::model::config::{Fields, LayerConfig, Mixer, ModelConfig, architecture};
 use crate::model::decoder::{DecoderLayer, kv_layers};
 use crate::model::families::{self, Entry};
-use crate::model::family::MtpForm;
+use crate::model::family::{MlpNames, MtpForm};
 use crate::model::layers::rotary::RotaryTables;
 use crate::model::layers::{LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
@@ -78,8 +82,17 @@ const LIST: &str = "model.mtp_layers";
 /// The modules of [`MtpForm::Block`], and those of its layer.
 const MODEL: &str = "model";
 const BLOCK: &str = "model.mtp_block";
+/// The modules of [`MtpForm::InModel`], and those of its layer.
+const OF_MODEL: &str = "model.mtp";
+const IN_MODEL: &str = "model.mtp.layers";
+const IN_MODEL_MLP: MlpNames = MlpNames {
+    inner: &["transformer_layer.mlp.gate_proj", "transformer_layer.mlp.up_proj"],
+    down_proj: "transformer_layer.mlp.down_proj",
+};
 /// The object with the fields of a text model.
 const TEXT: &str = "text_config";
+/// The module of the embedding.
+const TABLE: &str = "embed_tokens";
 /// The field with the number of layers.
 const COUNT: &str = "num_nextn_predict_layers";
 
@@ -115,6 +128,14 @@ const LISTED: Names = Names {
 
 const WITH_NORM: Names = Names { norm: Some("final_layernorm"), ..AFTER };
 
+const LONGCAT: Names = Names {
+    token_norm: "enorm.m",
+    hidden_norm: "hnorm.m",
+    projection: "eh_proj",
+    norm: Some(LONGCAT_NORM),
+};
+const LONGCAT_NORM: &str = "norm";
+
 const IN_BLOCK: Names = Names {
     token_norm: "mtp_emb_norm.0",
     hidden_norm: "mtp_hidden_norm.0",
@@ -130,6 +151,7 @@ impl Names {
             MtpForm::Beside | MtpForm::BesideDense => BESIDE,
             MtpForm::Listed => LISTED,
             MtpForm::Block => IN_BLOCK,
+            MtpForm::InModel => LONGCAT,
         }
     }
 }
@@ -143,6 +165,8 @@ impl MtpForm {
             Self::Parts => format!("{LAYER}.{}.{name}", place.index),
             Self::Listed => format!("{LIST}.0.{name}"),
             Self::Block => format!("{MODEL}.{name}"),
+            Self::InModel if [LONGCAT_NORM, TABLE].contains(&name) => format!("{OF_MODEL}.{name}"),
+            Self::InModel => format!("{IN_MODEL}.0.{name}"),
         }
     }
 
@@ -153,12 +177,13 @@ impl MtpForm {
             Self::Beside | Self::BesideDense | Self::Parts => Some(LAYER),
             Self::Listed => Some(LIST),
             Self::Block => Some(BLOCK),
+            Self::InModel => Some(IN_MODEL),
         }
     }
 
     /// Returns whether the embedding at position 0 is zero.
     fn drops_first(self) -> bool {
-        !matches!(self, Self::Beside | Self::BesideDense | Self::Parts)
+        !matches!(self, Self::Beside | Self::BesideDense | Self::Parts | Self::InModel)
     }
 
     /// Returns whether the norm is for the logits alone.
@@ -241,8 +266,7 @@ pub(super) fn load(
     let Some(entry) = families::by_architecture(name) else {
         return Err(refused(source, not_read()));
     };
-    let read = |config: &ConfigSource| ModelConfig::of_entry(config, entry, None);
-    let of_model = read(source.config)?;
+    let of_model = ModelConfig::of_entry(source.config, entry, None)?;
     target.require(source, of_model.hidden_size, of_model.vocab_size)?;
     let form = match (of_model.family.mtp, entry) {
         (MtpForm::Unread, _) => return Err(refused(source, not_read())),
@@ -260,7 +284,7 @@ pub(super) fn load(
             (COUNT, of_model.num_nextn_layers)
         }
         MtpForm::Beside | MtpForm::BesideDense => num_beside(of_text.as_ref().unwrap_or(fields))?,
-        MtpForm::Listed => (COUNT, fields.count(COUNT)?.unwrap_or(1)),
+        MtpForm::Listed | MtpForm::InModel => (COUNT, fields.count(COUNT)?.unwrap_or(1)),
         MtpForm::Block | MtpForm::Parts => (COUNT, fields.count(COUNT)?.unwrap_or(0)),
     };
     match (form, count) {
@@ -276,6 +300,23 @@ pub(super) fn load(
         // there, which costs time alone.
         (_, count) => tracing::info!(count, field, "the first of these layers makes all guesses"),
     }
+    let (index, config) = config_of_layer(source, form, entry, &of_model)?;
+    let projection = Names::of(form).projection;
+    let probe = form.module(projection, LayerPlace { config: &config, index });
+    let probe = format!("{probe}.weight");
+    load_with(source, config, &probe, None, |config, loader| {
+        build(form, LayerPlace { config, index }, target, loader)
+    })
+}
+
+/// Returns the config of a model with a layer of this form, and the index of the layer there.
+fn config_of_layer(
+    source: &ModelSource<'_>,
+    form: MtpForm,
+    entry: Entry,
+    of_model: &ModelConfig,
+) -> Result<(usize, ModelConfig), ModelError> {
+    let fields = source.config.fields();
     let (index, other) = match form {
         // The layer after the last has the form that a longer model's last layer has.
         MtpForm::After | MtpForm::AfterWithNorm | MtpForm::Unread => {
@@ -288,13 +329,23 @@ pub(super) fn load(
         }
         // As in vLLM, the form of a first layer without experts.
         MtpForm::Block => (0, json!({ "num_hidden_layers": 1, "moe_layer_start_index": 1 })),
-        MtpForm::BesideDense => (0, first_dense(fields, &of_model)),
+        MtpForm::BesideDense => (0, first_dense(fields, of_model)),
         MtpForm::Parts => (0, parts(fields)),
+        MtpForm::InModel => (0, json!({ "num_layers": 1 })),
     };
-    let other = if of_text.is_some() { json!({ TEXT: other }) } else { other };
+    let is_nested = matches!(entry, Entry::Wrapper(_)) && fields.nested(TEXT)?.is_some();
+    let other = if is_nested { json!({ TEXT: other }) } else { other };
     let mut of_layer = source.config.clone();
     of_layer.override_with(&JsonObject(object(other)));
-    let mut config = read(&of_layer)?;
+    let mut config = ModelConfig::of_entry(&of_layer, entry, None)?;
+    if form == MtpForm::InModel {
+        // A layer of the checkpoint is two. The second one has no experts.
+        let first = config.layers.len().min(1);
+        config.layers.drain(..first);
+        config.has_shortcuts = false;
+        config.names.layers_are_pairs = false;
+        config.names.mlp = IN_MODEL_MLP;
+    }
     let has_state = |layer: &LayerConfig| matches!(layer.mixer, Mixer::Mamba2(_));
     if config.layers.len() <= index || config.layers.iter().skip(index).any(has_state) {
         let what = "expected parts with attention, experts or an MLP in mtp_layers_block_type";
@@ -305,12 +356,7 @@ pub(super) fn load(
         // The module is beside the text model, too.
         config.names.place = None;
     }
-    let projection = Names::of(form).projection;
-    let probe = form.module(projection, LayerPlace { config: &config, index });
-    let probe = format!("{probe}.weight");
-    load_with(source, config, &probe, None, |config, loader| {
-        build(form, LayerPlace { config, index }, target, loader)
-    })
+    Ok((index, config))
 }
 
 /// Returns the fields of a model with one layer more than `count`.
@@ -404,8 +450,8 @@ fn build(
     let projection = [Part::new(form.module(names.projection, place), hidden)];
     let table = match form {
         // The table of `model` is the model's own.
-        MtpForm::Block => place.module("embed_tokens"),
-        form => form.module("embed_tokens", place),
+        MtpForm::Block => place.module(TABLE),
+        form => form.module(TABLE, place),
     };
     let mut rotary = RotaryTables::new(config, loader.device());
     let layers = (index..config.layers.len())
