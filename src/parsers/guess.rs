@@ -13,6 +13,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("<steptml:invoke", "step3"),
     ("<dots_function_call>", "dots"),
     ("<tool_sep", "hy_v3"),
+    ("<ifm|tool_calls>", "k2_horizon"),
     ("<seed:tool_call>", "seed_oss"),
     ("<longcat_tool_call>", "longcat"),
     ("<|tool_call_start|>", "lfm2"),
@@ -50,6 +51,7 @@ const REASONING: &[(&str, &str)] = &[
     ("<|open|>think<|sep|>", "kimi_k3"),
     ("<|plamo:begin_think:plamo|>", "plamo3"),
     ("<|content_thinking|>", "inkling"),
+    ("<ifm|think", "k2_horizon"),
     ("<tool_sep", "hy_v3"),
     ("<|channel|>analysis", "openai_gptoss"),
     ("<|channel>", "gemma4"),
@@ -142,6 +144,7 @@ mod tests {
                 Some("hy_v3"),
             ),
             ("'<｜tool_call_begin｜>' '<steptml:invoke name=\"'", Some("step3"), None),
+            ("<ifm|think> '<ifm|tool_calls>'", Some("k2_horizon"), Some("k2_horizon")),
             ("{{ message.content }}", None, None),
         ];
         let registry = Registry::default();

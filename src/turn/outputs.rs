@@ -149,6 +149,11 @@ pub(crate) const CALLS: &[(&str, &str)] = &[
         "<|content_invoke_tool_json|>{\"name\": \"weather\", \"args\": {\"city\": \
          \"Ulm\"}}<|end_message|>",
     ),
+    (
+        "k2_horizon",
+        "<ifm|tool_calls>\n<ifm|tool_call>weather\n<ifm|arg_key>city</ifm|arg_key>\n\
+         <ifm|arg_value>Ulm</ifm|arg_value>\n</ifm|tool_call>\n</ifm|tool_calls>",
+    ),
 ];
 
 /// A thought `hm` before the answer `yes` in each format, and the name of its parser.
@@ -177,6 +182,7 @@ pub(crate) const THOUGHTS: &[(&str, &str)] = &[
     ("plamo3", "<|plamo:begin_think:plamo|>hm<|plamo:end_think:plamo|>yes"),
     ("inkling", "<|content_thinking|>hm<|end_message|><|message_model|><|content_text|>yes"),
     ("granite_thinking_parser", "<think>hm</think>yes"),
+    ("k2_horizon", "<ifm|think>hm</ifm|think>yes"),
 ];
 
 /// An output that ends at a cut, and the style that reads it.

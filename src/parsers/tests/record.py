@@ -131,11 +131,11 @@ def tools():
     return [record(tool) for tool in listed]
 
 
-def request(tools):
+def request(tools, **settings):
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 
     return ChatCompletionRequest(
-        tools=tools, tool_choice="auto", chat_template_kwargs={}, include_reasoning=True,
+        tools=tools, tool_choice="auto", chat_template_kwargs=settings, include_reasoning=True,
         skip_special_tokens=False,
     )
 
@@ -147,7 +147,8 @@ def read_calls(case):
     parser = parser_of(
         "tool_parsers", "_TOOL_PARSERS_TO_REGISTER", case["parser"], tokenizer, tools()
     )
-    found = parser.extract_tool_calls(case["text"], request(tools()))
+    settings = {name: case[name] for name in ["tool_call_format"] if name in case}
+    found = parser.extract_tool_calls(case["text"], request(tools(), **settings))
     calls = [[call.function.name, json.loads(call.function.arguments)] for call in found.tool_calls]
     return dict(content=found.content or "", calls=calls)
 

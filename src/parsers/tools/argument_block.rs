@@ -19,6 +19,8 @@ pub(super) struct ArgumentFormat {
     /// The tags that open a block. One that ends with a colon goes on with a suffix, which all tags
     /// of the block have.
     pub(super) openings: &'static [&'static str],
+    /// The beginning of the names of tags.
+    pub(super) prefix: &'static str,
     /// Whether a block is a section of calls, and not one call.
     pub(super) has_section: bool,
     /// Whether a tag may stand between a name and the arguments.
@@ -37,29 +39,36 @@ struct Tags {
     /// Those within a call, in the order of the constants below.
     in_call: Words,
     key_end: String,
-    value: Words,
+    /// A value, and a type before it.
+    before_value: Words,
+    kind_end: String,
     value_end: Words,
 }
 
 const KEY: usize = 0;
 const CALL_END: usize = 1;
 const SEPARATOR: usize = 2;
+/// The tag before a type in [`Tags::before_value`].
+const KIND: usize = 1;
 
 impl Tags {
     fn new(format: &ArgumentFormat, suffix: &str) -> Self {
-        let tag = |name: &str| format!("<{name}{suffix}>");
-        let in_call = vec![tag("arg_key"), tag("/tool_call")];
+        let prefix = format.prefix;
+        let tag = |name: &str| format!("<{prefix}{name}{suffix}>");
+        let end = |name: &str| format!("</{prefix}{name}{suffix}>");
+        let in_call = vec![tag("arg_key"), end("tool_call")];
         let mut after_name = in_call.clone();
         if format.has_separator {
             after_name.push(tag("tool_sep"));
         }
         Self {
-            between: vec![tag("tool_call"), tag("/tool_calls")].into(),
+            between: vec![tag("tool_call"), end("tool_calls")].into(),
             after_name: after_name.into(),
             in_call: in_call.into(),
-            key_end: tag("/arg_key"),
-            value: vec![tag("arg_value")].into(),
-            value_end: vec![tag("/arg_value")].into(),
+            key_end: end("arg_key"),
+            before_value: vec![tag("arg_value"), tag("arg_type")].into(),
+            kind_end: end("arg_type"),
+            value_end: vec![end("arg_value")].into(),
         }
     }
 }
@@ -87,10 +96,16 @@ enum State {
     /// An argument, or the end of the call, comes next.
     InCall(Expected),
     Key(String),
-    /// The tag before a value comes next.
+    /// The tag before a value comes next, or that before its type, which a few models write.
     BeforeValue {
         key: String,
+        kind: Option<Types>,
         tag: Expected,
+    },
+    /// The type of a value.
+    Kind {
+        key: String,
+        text: String,
     },
     Value(MarkerFinder),
 }
@@ -206,21 +221,35 @@ impl Block for ArgumentBlock {
                 key.push(c);
                 if let Some(whole) = key.strip_suffix(self.tags.key_end.as_str()) {
                     let key = whole.trim().to_owned();
-                    let tag = Expected::new(self.tags.value.clone());
-                    self.state = State::BeforeValue { key, tag };
+                    let tag = Expected::new(self.tags.before_value.clone());
+                    self.state = State::BeforeValue { key, kind: None, tag };
                 } else if key.len() > MAX_NAME_LEN {
                     return Step::Refused;
                 }
             }
-            State::BeforeValue { key, tag } => match tag.step(c) {
+            State::BeforeValue { key, kind, tag } => match tag.step(c) {
                 Match::Partial => {}
+                Match::Whole(KIND) => {
+                    let key = std::mem::take(key);
+                    self.state = State::Kind { key, text: String::new() };
+                }
                 Match::Whole(_) => {
                     let Some(values) = &mut self.values else { return Step::Refused };
-                    values.begin(key, calls);
+                    values.begin_or(key, *kind, calls);
                     self.state = State::Value(MarkerFinder::new(self.tags.value_end.clone()));
                 }
                 Match::No => return Step::Refused,
             },
+            State::Kind { key, text } => {
+                text.push(c);
+                if let Some(name) = text.strip_suffix(self.tags.kind_end.as_str()) {
+                    let (key, kind) = (std::mem::take(key), Types::named(name));
+                    let tag = Expected::new(self.tags.before_value.clone());
+                    self.state = State::BeforeValue { key, kind: Some(kind), tag };
+                } else if text.len() > MAX_NAME_LEN {
+                    return Step::Refused;
+                }
+            }
             State::Value(finder) => {
                 let mut text = String::new();
                 let end = finder.push(c, &mut text);

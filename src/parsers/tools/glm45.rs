@@ -15,6 +15,7 @@ use super::{
 
 const FORMAT: ArgumentFormat = ArgumentFormat {
     openings: &["<tool_call>"],
+    prefix: "",
     has_section: false,
     has_separator: false,
     unknown: Types::ANY,

@@ -18,6 +18,7 @@ use super::{
 
 const FORMAT: ArgumentFormat = ArgumentFormat {
     openings: &["<tool_calls>", "<tool_calls:"],
+    prefix: "",
     has_section: true,
     has_separator: true,
     unknown: Types::STRING,

@@ -113,6 +113,14 @@ impl Types {
     pub(super) const ANY: Self =
         Self { null: true, boolean: true, number: true, string: true, composite: true };
 
+    /// Returns the type of this name, as for example `array[string]`. That is text if the name is
+    /// not known.
+    pub(super) fn named(name: &str) -> Self {
+        let mut types = Self::default();
+        types.add_name(name.split('[').next().unwrap_or_default().trim());
+        if types == Self::default() { Self::STRING } else { types }
+    }
+
     /// Returns the types that a value of `schema` may have. `None` if the schema does not say.
     pub(super) fn of(schema: &Value, root: &Value) -> Option<Self> {
         let mut types = Self::default();

@@ -46,6 +46,12 @@ impl TaggedValues {
         self.begin_as(key, types, calls);
     }
 
+    /// Begins the value of a parameter. Without types in the tools, it has those of `kind`.
+    pub(super) fn begin_or(&mut self, key: &str, kind: Option<Types>, calls: &mut Calls) {
+        let types = self.tools.types(&self.name, key).or(kind).unwrap_or(self.unknown);
+        self.begin_as(key, types, calls);
+    }
+
     /// Begins the value of a parameter, whose types the text itself tells.
     pub(super) fn begin_as(&mut self, key: &str, types: Types, calls: &mut Calls) {
         calls.arguments(if self.num_values == 0 { "" } else { ", " });
