@@ -56,11 +56,34 @@ pub(crate) struct Family {
     /// The names of its tensors in other checkpoints: those without one of the first layer's output
     /// projections by its usual name. If they have norms of heads, so has the model.
     pub(crate) other_names: Option<&'static WeightNames>,
-    /// The module beside the layers that predicts several tokens a step, in families whose layer
-    /// for that is not the one after the last.
-    pub(crate) mtp: Option<&'static str>,
+    /// The form of the layer that predicts several tokens a step.
+    pub(crate) mtp: MtpForm,
     /// Reads the fields that only this family has, and rejects those that are not supported.
     pub(crate) adjust: Adjust,
+}
+
+/// Where a checkpoint has the layer that predicts several tokens a step, and what its state is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MtpForm {
+    /// After the last layer. The state is the layer's output, and its norm is for the logits alone.
+    After,
+    /// As `After`, but the state is the norm of the layer's output.
+    AfterWithNorm,
+    /// In the module `mtp`, with full attention. The state is the norm of the layer's output.
+    Beside,
+    /// As `Beside`, with the first layer's window, rotations, and no experts.
+    BesideDense,
+    /// The first of the modules `model.mtp_layers`. The state is the norm of the layer's output.
+    Listed,
+    /// The first of the modules `model.mtp_block`, without experts. There is no norm after it.
+    Block,
+    /// In the module `mtp`, whose layers are parts: attention, and experts. The state is the norm
+    /// of the last one's output.
+    Parts,
+    /// In the module `model.mtp`, without experts. The state is the norm of the layer's output.
+    InModel,
+    /// In modules that are not read.
+    Unread,
 }
 
 /// How a family's layers are read.

@@ -3,6 +3,17 @@
 
 /// Markers and the parser that reads them. The first marker that a template holds decides.
 const TOOLS: &[(&str, &str)] = &[
+    ("<｜DSML｜function_calls>", "deepseek_v32"),
+    ("<｜DSML｜tool_calls>", "deepseek_v4"),
+    ("<｜DSML｜ calls>", "deepseek_v41"),
+    ("]<]minimax[>[", "minimax_m3"),
+    ("<|open|>tools<|sep|>", "kimi_k3"),
+    ("<|plamo:begin_tool_requests:plamo|>", "plamo3"),
+    ("<|content_invoke_tool_json|>", "inkling"),
+    ("<steptml:invoke", "step3"),
+    ("<dots_function_call>", "dots"),
+    ("<tool_sep", "hy_v3"),
+    ("<ifm|tool_calls>", "k2_horizon"),
     ("<seed:tool_call>", "seed_oss"),
     ("<longcat_tool_call>", "longcat"),
     ("<|tool_call_start|>", "lfm2"),
@@ -34,6 +45,14 @@ const TOOLS: &[(&str, &str)] = &[
 /// of the answer. Without the tags, all text is the answer. That fits a model that does not think
 /// and shares its template with one that does.
 const REASONING: &[(&str, &str)] = &[
+    ("<｜DSML｜tool_calls>", "deepseek_v4"),
+    ("<｜DSML｜ calls>", "deepseek_v41"),
+    ("<mm:think>", "minimax_m3"),
+    ("<|open|>think<|sep|>", "kimi_k3"),
+    ("<|plamo:begin_think:plamo|>", "plamo3"),
+    ("<|content_thinking|>", "inkling"),
+    ("<ifm|think", "k2_horizon"),
+    ("<tool_sep", "hy_v3"),
     ("<|channel|>analysis", "openai_gptoss"),
     ("<|channel>", "gemma4"),
     ("<seed:think>", "seed_oss"),
@@ -110,6 +129,22 @@ mod tests {
             ("'<|message_sep|>\\n\\nfunction call<|role_sep|>\\n'", Some("gigachat3"), None),
             ("'<tool_calls>[' + calls + ']</tool_calls>'", Some("jamba"), None),
             ("'<function_calls>' + calls + '</function_calls>'", Some("olmo3"), None),
+            (
+                "<think> '<｜DSML｜tool_calls>\n' '<｜DSML｜invoke name=\"'",
+                Some("deepseek_v4"),
+                Some("deepseek_v4"),
+            ),
+            ("'<｜DSML｜function_calls>\n' '<｜DSML｜invoke name=\"'", Some("deepseek_v32"), None),
+            ("'<mm:think>' ']<]minimax[>[' '<tool_call>'", Some("minimax_m3"), Some("minimax_m3")),
+            ("<|open|>think<|sep|> <|open|>tools<|sep|>", Some("kimi_k3"), Some("kimi_k3")),
+            ("<|content_thinking|> <|content_invoke_tool_json|>", Some("inkling"), Some("inkling")),
+            (
+                "<think> '<tool_call>' + name + '<tool_sep>\n<arg_key>'",
+                Some("hy_v3"),
+                Some("hy_v3"),
+            ),
+            ("'<｜tool_call_begin｜>' '<steptml:invoke name=\"'", Some("step3"), None),
+            ("<ifm|think> '<ifm|tool_calls>'", Some("k2_horizon"), Some("k2_horizon")),
             ("{{ message.content }}", None, None),
         ];
         let registry = Registry::default();

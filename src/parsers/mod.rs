@@ -32,6 +32,7 @@
 //!    - `tools/json_block.rs`: blocks of `{"name": …, "arguments": …}`;
 //!    - `tools/section.rs`: blocks of name, separator, arguments;
 //!    - `tools/function_block.rs`: functions with parameters between tags;
+//!    - `tools/argument_block.rs`: names with keys and values between tags;
 //!    - `tools/tagged_values.rs`: arguments as tagged strings, converted by the tool's schema;
 //!    - `reasoning/tagged.rs`: thoughts between two markers;
 //!    - `reasoning/framed.rs`: the same, before an answer between two tags.
@@ -39,7 +40,7 @@
 //!    [`EngineBuilder::tool_parser`](crate::engine::EngineBuilder::tool_parser) and
 //!    [`EngineBuilder::reasoning_parser`](crate::engine::EngineBuilder::reasoning_parser).
 //! 3. Give it a table of complete outputs and of broken ones in `tests/`, which cuts each at every
-//!    place.
+//!    place. If vLLM has the parser, add outputs to `tests/inputs.json` and run `tests/record.py`.
 
 mod event;
 mod guess;

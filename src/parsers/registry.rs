@@ -157,13 +157,24 @@ impl Registry {
         self.register_tool_parser("lfm2", |_| Box::new(tools::lfm2()));
         self.register_tool_parser("olmo3", |_| Box::new(tools::olmo3()));
         self.register_tool_parser("cohere_command3", |_| Box::new(tools::cohere_command()));
-        self.register_tool_parser("functiongemma", |_| Box::new(tools::functiongemma()));
+        self.register_tool_parser("functiongemma", |tools| Box::new(tools::functiongemma(tools)));
         self.register_tool_parser("longcat", |_| Box::new(tools::longcat()));
         self.register_tool_parser("internlm", |_| Box::new(tools::internlm()));
         self.register_tool_parser("jamba", |_| Box::new(tools::jamba()));
         self.register_tool_parser("apertus", |_| Box::new(tools::apertus()));
         self.register_tool_parser("gigachat3", |_| Box::new(tools::gigachat3()));
         self.register_tool_parser("granite-20b-fc", |_| Box::new(tools::granite_20b_fc()));
+        self.register_tool_parser("deepseek_v32", |tools| Box::new(tools::deepseek_v32(tools)));
+        self.register_tool_parser("deepseek_v4", |tools| Box::new(tools::deepseek_v4(tools)));
+        self.register_tool_parser("deepseek_v41", |tools| Box::new(tools::deepseek_v41(tools)));
+        self.register_tool_parser("step3", |tools| Box::new(tools::step3(tools)));
+        self.register_tool_parser("dots", |tools| Box::new(tools::dots(tools)));
+        self.register_tool_parser("hy_v3", |tools| Box::new(tools::hunyuan(tools)));
+        self.register_tool_parser("minimax_m3", |tools| Box::new(tools::minimax_m3(tools)));
+        self.register_tool_parser("kimi_k3", |tools| Box::new(tools::kimi_k3(tools)));
+        self.register_tool_parser("plamo3", |_| Box::new(tools::plamo3()));
+        self.register_tool_parser("inkling", |_| Box::new(tools::inkling()));
+        self.register_tool_parser("k2_horizon", |tools| Box::new(tools::k2_horizon(tools)));
         // vLLM's further names of these formats.
         self.register_tool_parser("llama4_json", |_| Box::new(tools::llama3_json()));
         self.register_tool_parser("llama4_pythonic", |_| Box::new(tools::pythonic()));
@@ -179,13 +190,16 @@ impl Registry {
         self.register_tool_parser("hunyuan_a13b", |_| Box::new(tools::jamba()));
         self.register_tool_parser("cohere_command4", |_| Box::new(tools::cohere_command()));
         self.register_tool_parser("xlam", |_| Box::new(tools::json()));
+        self.register_tool_parser("poolside_v1", |tools| Box::new(tools::glm45(tools)));
+        self.register_tool_parser("hy_v4", |tools| Box::new(tools::hunyuan(tools)));
         self
     }
 
     fn with_reasoning_parsers(mut self) -> Self {
         use reasoning::{
-            cohere_command, deepseek_r1, deepseek_v3, ernie45, gemma4, glm45, granite,
-            hunyuan_a13b, kimi_k2, minimax_m2_append_think, mistral, openai_gptoss, qwen3,
+            cohere_command, deepseek_r1, deepseek_v3, deepseek_v4, deepseek_v41, ernie45, gemma4,
+            glm45, granite, granite_thinking, hunyuan, hunyuan_a13b, inkling, k2_horizon, kimi_k2,
+            kimi_k3, minimax_m2_append_think, minimax_m3, mistral, openai_gptoss, plamo3, qwen3,
             seed_oss,
         };
         self.register_reasoning_parser("deepseek_r1", |start| Box::new(deepseek_r1(start)));
@@ -201,19 +215,29 @@ impl Registry {
         self.register_reasoning_parser("ernie45", |start| Box::new(ernie45(start)));
         self.register_reasoning_parser("hunyuan_a13b", |start| Box::new(hunyuan_a13b(start)));
         self.register_reasoning_parser("cohere_command3", |start| Box::new(cohere_command(start)));
+        self.register_reasoning_parser("deepseek_v4", |start| Box::new(deepseek_v4(start)));
+        self.register_reasoning_parser("deepseek_v41", |start| Box::new(deepseek_v41(start)));
+        self.register_reasoning_parser("hy_v3", |start| Box::new(hunyuan(start)));
+        self.register_reasoning_parser("minimax_m3", |start| Box::new(minimax_m3(start)));
+        self.register_reasoning_parser("kimi_k3", |start| Box::new(kimi_k3(start)));
+        self.register_reasoning_parser("plamo3", |start| Box::new(plamo3(start)));
+        self.register_reasoning_parser("inkling", |start| Box::new(inkling(start)));
+        let of_granite = "granite_thinking_parser";
+        self.register_reasoning_parser(of_granite, |start| Box::new(granite_thinking(start)));
+        self.register_reasoning_parser("k2_horizon", |start| Box::new(k2_horizon(start)));
         let append_think = "minimax_m2_append_think";
         self.register_reasoning_parser(append_think, |_| Box::new(minimax_m2_append_think()));
         // vLLM's further names of these formats.
         for name in ["holo2", "minimax_m2", "nemotron_v3", "olmo3", "step3", "step3p5", "step5"] {
             self.register_reasoning_parser(name, |start| Box::new(deepseek_r1(start)));
         }
-        let of_granite = "granite_thinking_parser";
-        self.register_reasoning_parser(of_granite, |start| Box::new(deepseek_r1(start)));
         self.register_reasoning_parser("glm47", |start| Box::new(glm45(start)));
         for name in ["mimo", "ling3"] {
             self.register_reasoning_parser(name, |start| Box::new(qwen3(start)));
         }
         self.register_reasoning_parser("cohere_command4", |start| Box::new(cohere_command(start)));
+        self.register_reasoning_parser("poolside_v1", |start| Box::new(deepseek_v3(start)));
+        self.register_reasoning_parser("hy_v4", |start| Box::new(hunyuan(start)));
         self
     }
 }
@@ -259,9 +283,10 @@ mod tests {
             error.to_string(),
             "unknown reasoning parser 'r2': it must be one of deepseek_r1, qwen3, mistral, \
              granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss, ernie45, \
-             hunyuan_a13b, cohere_command3, minimax_m2_append_think, holo2, minimax_m2, \
-             nemotron_v3, olmo3, step3, step3p5, step5, granite_thinking_parser, glm47, mimo, \
-             ling3, cohere_command4"
+             hunyuan_a13b, cohere_command3, deepseek_v4, deepseek_v41, hy_v3, minimax_m3, \
+             kimi_k3, plamo3, inkling, granite_thinking_parser, k2_horizon, \
+             minimax_m2_append_think, holo2, minimax_m2, nemotron_v3, olmo3, step3, step3p5, \
+             step5, glm47, mimo, ling3, cohere_command4, poolside_v1, hy_v4"
         );
         let error = Registry::empty().tool_parser("hermes").err().unwrap();
         assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));

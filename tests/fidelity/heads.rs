@@ -243,6 +243,8 @@ fn check_head_in(name: &str, folder: &Path, device: &Device) {
 fn eagle_guesses_as_torch_does() {
     check_head("eagle");
     check_head("eagle-biases");
+    check_head("eagle-mistral");
+    check_head("eagle-llama4");
 }
 
 #[test]
@@ -253,12 +255,14 @@ fn eagle3_guesses_as_torch_does() {
     check_head("eagle3-narrow");
     check_head("eagle3-norms");
     check_head("eagle3-qwen3");
+    check_head("eagle3-deepseek_v3");
 }
 
 #[test]
 fn layers_after_the_last_guess_as_transformers_layers_do() {
     check_head("mtp-deepseek_v3");
     check_head("mtp-glm4_moe");
+    check_head("mtp-hy_v3");
 }
 
 #[test]
@@ -267,6 +271,11 @@ fn modules_beside_the_layers_guess_as_transformers_layers_do() {
     check_head("mtp-qwen3_5");
     check_head("mtp-qwen3_5_moe");
     check_head("mtp-mimo");
+    check_head("mtp-exaone_moe");
+    check_head("mtp-exaone_moe-full");
+    check_head("mtp-ernie4_5_moe");
+    check_head("mtp-nemotron_h");
+    check_head("mtp-longcat_flash");
 }
 
 #[test]

@@ -20,10 +20,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen3Config
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3RMSNorm
-from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeRMSNorm
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen3Config
+from transformers import DeepseekV3Config, Llama4TextConfig
+from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek_v3
 from transformers.models.llama import modeling_llama as llama
+from transformers.models.llama4 import modeling_llama4 as llama4
+from transformers.models.longcat_flash import modeling_longcat_flash as longcat
+from transformers.models.mistral import modeling_mistral as mistral
 from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
 HERE = Path(__file__).parent
@@ -49,15 +52,24 @@ def randomize(module, generator, std=0.25):
         parameter.data = value.to(torch.bfloat16).float()
 
 
-def llama_config(target, kind=LlamaConfig, **fields):
+def last_norm(target):
+    """Returns the model's norm after all layers."""
+    return target.model.norm_f if hasattr(target.model, "norm_f") else target.model.norm
+
+
+def norm_eps(config):
+    return getattr(config, "rms_norm_eps", None) or config.layer_norm_epsilon
+
+
+def llama_config(target, kind=LlamaConfig, num_hidden_layers=1, num_kv_heads=2, **fields):
     hidden = target.config.hidden_size
     config = kind(
         vocab_size=target.config.vocab_size,
         hidden_size=hidden,
         intermediate_size=56,
-        num_hidden_layers=1,
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=4,
-        num_key_value_heads=2,
+        num_key_value_heads=num_kv_heads,
         max_position_embeddings=256,
         rms_norm_eps=1e-5,
         rope_theta=20_000.0,
@@ -116,12 +128,79 @@ class EagleWithBiases(Eagle):
             setattr(attention, name, nn.Linear(linear.in_features, linear.out_features))
 
 
+class EagleOfMistral(Head):
+    """With layers of Mistral, all with their norms, and a norm over the state."""
+
+    architecture = "EagleMistralForCausalLM"
+    window = 7
+
+    def fields(self, target):
+        return llama_config(target, MistralConfig, 2, head_dim=8, sliding_window=self.window)
+
+    def parts(self):
+        config = self.config
+        layers = [mistral.MistralDecoderLayer(config, index) for index in range(2)]
+        return layers, mistral.MistralRMSNorm, mistral.MistralRotaryEmbedding(config)
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = self.fields(target)
+        hidden = self.config.hidden_size
+        layers, norm, self.rotary = self.parts()
+        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+        self.layers, self.norm = nn.ModuleList(layers), norm(hidden, self.config.rms_norm_eps)
+
+    def mask(self, length, layer):
+        places = torch.arange(length)
+        is_far = places[:, None] - places[None] >= self.window
+        return causal(length).masked_fill(is_far, float("-inf"))
+
+    def states(self, tokens, rows, num_guesses):
+        x = self.fc(torch.cat([self.embed(tokens), rows], dim=-1))
+        rotated = self.rotated(x)
+        for index, layer in enumerate(self.layers):
+            mask = self.mask(x.shape[1], index)
+            output = layer(x, attention_mask=mask, position_embeddings=rotated)
+            x = output[0] if isinstance(output, tuple) else output
+        return self.norm(x)
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
+
+
+class EagleOfLlama4(EagleOfMistral):
+    """With layers of Llama 4: one with rotations, within chunks, and one without."""
+
+    architecture = "EagleLlama4ForCausalLM"
+    chunk = 8
+
+    def fields(self, target):
+        config = llama_config(
+            target, Llama4TextConfig, 2, head_dim=8, intermediate_size_mlp=40, moe_layers=[],
+            no_rope_layers=[1, 0], attention_chunk_size=self.chunk, floor_scale=8, attn_scale=0.3,
+            layer_types=["chunked_attention", "full_attention"],
+        )
+        return config
+
+    def parts(self):
+        config = self.config
+        layers = [llama4.Llama4TextDecoderLayer(config, index) for index in range(2)]
+        return layers, llama4.Llama4TextRMSNorm, llama4.Llama4TextRotaryEmbedding(config)
+
+    def mask(self, length, layer):
+        if layer == 1:
+            return causal(length)
+        chunks = torch.arange(length) // self.chunk
+        return causal(length).masked_fill(chunks[:, None] != chunks[None], float("-inf"))
+
+
 class Eagle3(Head):
     architecture = "LlamaForCausalLMEagle3"
     layers_read = [0, 1, 2]
     draft_vocab = 100
     norm_before_residual, norm_output = False, False
     decoder_layer, rotary_embedding = llama.LlamaDecoderLayer, llama.LlamaRotaryEmbedding
+    projections = ["q_proj", "k_proj", "v_proj"]
 
     def fields(self, target):
         return llama_config(target)
@@ -135,7 +214,7 @@ class Eagle3(Head):
         self.midlayer = self.decoder_layer(config, 0)
         self.midlayer.hidden_norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
         attention = self.midlayer.self_attn
-        for name in ["q_proj", "k_proj", "v_proj"]:
+        for name in self.projections:
             outputs = getattr(attention, name).out_features
             setattr(attention, name, nn.Linear(2 * hidden, outputs, bias=False))
         self.norm = llama.LlamaRMSNorm(hidden, config.rms_norm_eps)
@@ -244,10 +323,26 @@ class Eagle3OfQwen3(Eagle3):
         return llama_config(target, Qwen3Config, head_dim=24)
 
 
+class Eagle3OfDeepseek(Eagle3):
+    """With the latent attention of DeepSeek V3."""
+
+    architecture = "Eagle3DeepseekV3ForCausalLM"
+    decoder_layer = deepseek_v3.DeepseekV3DecoderLayer
+    rotary_embedding = deepseek_v3.DeepseekV3RotaryEmbedding
+    projections = ["q_a_proj", "kv_a_proj_with_mqa"]
+
+    def fields(self, target):
+        return llama_config(
+            target, DeepseekV3Config, num_kv_heads=4, q_lora_rank=16, kv_lora_rank=12, qk_nope_head_dim=8,
+            qk_rope_head_dim=4, v_head_dim=6, first_k_dense_replace=1,
+        )
+
+
 class Mtp(Head):
     """The layer after the last. It is made as the last layer of a longer model."""
 
     has_own_tables = False
+    last_norm = "shared_head.norm"
 
     def __init__(self, target):
         super().__init__(target)
@@ -255,10 +350,12 @@ class Mtp(Head):
         self.index = self.config.num_hidden_layers
         longer = AutoConfig.from_pretrained(target.name_or_path)
         longer.num_hidden_layers = self.index + 1
+        if hasattr(longer, "mlp_layer_types"):
+            longer.mlp_layer_types = longer.mlp_layer_types + longer.mlp_layer_types[-1:]
         longer._attn_implementation = "eager"
         self.longer = AutoModelForCausalLM.from_config(longer).float().eval()
         hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
-        norm = DeepseekV3RMSNorm if "deepseek" in self.config.model_type else Glm4MoeRMSNorm
+        norm = type(target.model.norm)
         self.enorm, self.hnorm, self.norm = (norm(hidden, eps) for _ in range(3))
         self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
         if self.has_own_tables:
@@ -295,7 +392,7 @@ class Mtp(Head):
             "enorm": self.enorm,
             "hnorm": self.hnorm,
             "eh_proj": self.eh_proj,
-            "shared_head.norm": self.norm,
+            self.last_norm: self.norm,
         }
         if self.has_own_tables:
             own |= {"embed_tokens": self.embed_tokens, "shared_head.head": self.head}
@@ -317,22 +414,29 @@ class QwenMtp(Head):
         super().__init__(target)
         self.config = target.config
         one = AutoConfig.from_pretrained(target.name_or_path)
-        one.num_hidden_layers, one.layer_types = 1, ["full_attention"]
+        self.one_layer(one)
         one._attn_implementation = "eager"
         self.one = AutoModelForCausalLM.from_config(one).float().eval()
-        hidden, eps = self.config.hidden_size, self.config.rms_norm_eps
-        norm = type(target.model.norm)
+        hidden, eps = self.config.hidden_size, norm_eps(self.config)
+        norm = type(last_norm(target))
         names = ["pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"]
         for name in names:
             setattr(self, name, norm(hidden, eps))
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+
+    def one_layer(self, one):
+        """Makes the config `one` that of a model whose layer is the head's."""
+        one.num_hidden_layers, one.layer_types = 1, ["full_attention"]
+
+    def mask(self, length):
+        return causal(length)
 
     def states(self, tokens, rows, num_guesses):
         embedded = self.pre_fc_norm_embedding(self.embed(tokens))
         return self.of_layer(self.fc(torch.cat([embedded, self.pre_fc_norm_hidden(rows)], dim=-1)))
 
     def of_layer(self, x):
-        model, mask = self.one.model, causal(x.shape[1])
+        model, mask = self.one.model, self.mask(x.shape[1])
         positions = torch.arange(x.shape[1])[None]
         rotated = model.rotary_emb(x, positions)
         output = model.layers[0](
@@ -390,6 +494,147 @@ class Qwen35Mtp(QwenMtp):
     fields = {"mtp_num_hidden_layers": 1}
 
 
+class ExaoneMtp(QwenMtp):
+    """The module `mtp` of K-EXAONE. Its layer has no experts, and the first layer's window."""
+
+    fields = {"num_nextn_predict_layers": 1}
+
+    def one_layer(self, one):
+        one.num_hidden_layers, one.layer_types = 1, one.layer_types[:1]
+        one.mlp_layer_types = ["dense"]
+        if one.layer_types == ["full_attention"]:
+            # The class rotates in all layers of a model without windows.
+            object.__setattr__(one, "sliding_window", None)
+
+    def mask(self, length):
+        window = self.one.config.sliding_window
+        places = torch.arange(length)
+        is_far = places[:, None] - places[None] >= (window or length)
+        return causal(length).masked_fill(is_far, float("-inf"))
+
+
+class ErnieMtp(QwenMtp):
+    """The modules `model.mtp_*` of ERNIE 4.5 with experts, from the formulas of vLLM's `ErnieMTP`.
+    The rotations are those of the other layers."""
+
+    fields = {"num_nextn_predict_layers": 1}
+    names = {
+        "pre_fc_norm_embedding": "mtp_emb_norm.0", "pre_fc_norm_hidden": "mtp_hidden_norm.0",
+        "fc": "mtp_linear_proj.0",
+    }
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.norm = nn.Identity()
+
+    def one_layer(self, one):
+        one.num_hidden_layers, one.moe_layer_start_index = 1, 1
+
+    def states(self, tokens, rows, num_guesses):
+        embedded = self.embed(tokens).clone()
+        embedded[:, 0] = 0
+        both = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(rows)]
+        return self.of_layer(self.fc(torch.cat(both, dim=-1)))
+
+    def tensors(self, scratch):
+        renamed = {}
+        for name, tensor in super().tensors(scratch).items():
+            module, part = name.removeprefix("mtp.").rsplit(".", 1)
+            if module.startswith("layers."):
+                module = module.replace("layers.", "mtp_block.", 1)
+            renamed[f"model.{self.names.get(module, module)}.{part}"] = tensor
+        return renamed
+
+
+class NemotronMtp(QwenMtp):
+    """The module `mtp` of Nemotron 3, whose parts are layers of transformers, from the formulas of
+    vLLM's `NemotronHMTP`."""
+
+    fields = {"num_nextn_predict_layers": 1}
+    parts = ["full_attention", "moe"]
+    names = {
+        "pre_fc_norm_embedding": "0.enorm", "pre_fc_norm_hidden": "0.hnorm", "fc": "0.eh_proj",
+        "norm": "1.final_layernorm",
+    }
+
+    def one_layer(self, one):
+        one.layers_block_type = self.parts
+
+    def of_layer(self, x):
+        for layer in self.one.model.layers:
+            output = layer(x, attention_mask=causal(x.shape[1]))
+            x = output[0] if isinstance(output, tuple) else output
+        return self.norm(x)
+
+    def tensors(self, scratch):
+        self.one.to(torch.bfloat16).save_pretrained(scratch)
+        self.one.float()
+        from safetensors.torch import load_file
+
+        layers = {
+            name.split("layers.", 1)[1]: tensor
+            for name, tensor in load_file(scratch / "model.safetensors").items()
+            if ".layers." in name
+        }
+        for name, module in self.names.items():
+            layers[f"{module}.weight"] = getattr(self, name).weight.data
+        return {f"mtp.layers.{name}": tensor for name, tensor in layers.items()}
+
+
+class LongcatMtp(Head):
+    """The module `model.mtp` of LongCat-Flash, of modules of transformers, from the formulas of
+    vLLM's `LongCatFlashMTP`."""
+
+    fields = {"num_nextn_predict_layers": 1}
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.config = config = target.config
+        hidden = config.hidden_size
+        norm = lambda: longcat.LongcatFlashRMSNorm(hidden, config.rms_norm_eps)
+        layer = nn.ModuleDict({"eh_proj": nn.Linear(2 * hidden, hidden, bias=False)})
+        for name in ["enorm", "hnorm"]:
+            layer[name] = nn.ModuleDict({"m": norm()})
+        layer["input_layernorm"], layer["post_attention_layernorm"] = norm(), norm()
+        layer["self_attn"] = longcat.LongcatFlashMLA(config, 0)
+        layer["transformer_layer"] = nn.ModuleDict({"mlp": longcat.LongcatFlashMLP(config)})
+        self.layers, self.norm = nn.ModuleList([layer]), norm()
+        self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
+        self.rotary = longcat.LongcatFlashRotaryEmbedding(config)
+
+    def states(self, tokens, rows, num_guesses):
+        layer = self.layers[0]
+        both = [layer["enorm"]["m"](self.embed_tokens(tokens)), layer["hnorm"]["m"](rows)]
+        x = layer["eh_proj"](torch.cat(both, dim=-1))
+        attended = layer["self_attn"](
+            layer["input_layernorm"](x), position_embeddings=self.rotated(x),
+            attention_mask=causal(x.shape[1]),
+        )[0]
+        x = x + attended
+        x = x + layer["transformer_layer"]["mlp"](layer["post_attention_layernorm"](x))
+        return self.norm(x)
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
+
+    def tensors(self, scratch):
+        own = {name: tensor for name, tensor in self.state_dict().items() if "rotary" not in name}
+        return {f"model.mtp.{name}": tensor for name, tensor in own.items()}
+
+
+class HyMtp(Mtp):
+    """The layer after the last of Hunyuan 3, from the formulas of vLLM's `HYV3MTP`. Its state is
+    that after the norm, and the output layer is the model's."""
+
+    last_norm = "final_layernorm"
+
+    def states(self, tokens, rows, num_guesses):
+        return self.norm(super().states(tokens, rows, num_guesses))
+
+    def logits(self, states, num_guesses):
+        return self.target[0].lm_head(states)
+
+
 class MlpSpeculator(Head):
     """IBM's `MLPSpeculatorPreTrainedModel`."""
 
@@ -433,7 +678,7 @@ class TiedMlpSpeculator(MlpSpeculator):
 def hidden_states(target, head, tokens):
     """Returns the rows that the model gives to a head."""
     last = []
-    hook = target.model.norm.register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
+    hook = last_norm(target).register_forward_pre_hook(lambda _, inputs: last.append(inputs[0]))
     outputs = target.model(tokens, output_hidden_states=True)
     hook.remove()
     if isinstance(head, Eagle3) and head.layers_read:
@@ -483,7 +728,7 @@ def config_of(head):
             "tie_weights": head.is_tied,
             "scale_input": head.scales_input,
         }
-    if isinstance(head, QwenMtp):
+    if isinstance(head, (QwenMtp, LongcatMtp)):
         path = Path(head.target[0].name_or_path) / "config.json"
         return json.loads(path.read_text()) | head.fields
     if isinstance(head, Mtp):
@@ -545,18 +790,27 @@ def tensors_of(head, scratch):
 HEADS = {
     "eagle": (Eagle, "llama-llama3"),
     "eagle-biases": (EagleWithBiases, "llama-llama3"),
+    "eagle-mistral": (EagleOfMistral, "llama-llama3"),
+    "eagle-llama4": (EagleOfLlama4, "llama4"),
     "eagle3": (Eagle3, "glm4_moe"),
     "eagle3-narrow": (Eagle3Narrow, "glm4_moe"),
     "eagle3-last": (Eagle3OfLast, "llama-llama3"),
     "eagle3-after": (Eagle3AfterLast, "llama-llama3"),
     "eagle3-norms": (Eagle3WithNorms, "glm4_moe"),
     "eagle3-qwen3": (Eagle3OfQwen3, "glm4_moe"),
+    "eagle3-deepseek_v3": (Eagle3OfDeepseek, "glm4_moe"),
     "mtp-deepseek_v3": (OwnMtp, "deepseek_v3"),
     "mtp-glm4_moe": (Mtp, "glm4_moe"),
     "mtp-qwen3_next": (QwenMtp, "qwen3_next"),
     "mtp-qwen3_5": (Qwen35Mtp, "qwen3_5"),
     "mtp-mimo": (MimoMtp, "qwen2-tied"),
     "mtp-qwen3_5_moe": (Qwen35Mtp, "qwen3_5_moe"),
+    "mtp-exaone_moe": (ExaoneMtp, "exaone_moe"),
+    "mtp-exaone_moe-full": (ExaoneMtp, "exaone_moe-listed"),
+    "mtp-ernie4_5_moe": (ErnieMtp, "ernie4_5_moe"),
+    "mtp-hy_v3": (HyMtp, "hy_v3"),
+    "mtp-nemotron_h": (NemotronMtp, "nemotron_h-experts"),
+    "mtp-longcat_flash": (LongcatMtp, "longcat_flash"),
     "mlp_speculator": (MlpSpeculator, "llama-tied"),
     "mlp_speculator-tied": (TiedMlpSpeculator, "llama-gqa-f16"),
 }
@@ -574,7 +828,8 @@ def make(name):
         randomize(head, generator)
         prompts = []
         for length in LENGTHS:
-            prompt = torch.randint(3, 500, (length,), generator=generator).tolist()
+            most = min(500, target.config.vocab_size)
+            prompt = torch.randint(3, most, (length,), generator=generator).tolist()
             drawn, guessed, logits = guesses(target, head, prompt)
             entry = {"prompt_token_ids": prompt, "drawn": drawn}
             prompts.append(entry | {"guesses": guessed, "logits": logits})

@@ -9,23 +9,31 @@
 //!
 //! With `qkv_bias`, queries, keys and values have biases. The names may begin with `model.`. There
 //! is no final norm. The format is SafeAILab's, as vLLM's `EagleLlamaForCausalLM` reads it.
+//!
+//! Layers of Mistral or of Llama 4 all have `input_layernorm`, and there is a norm over the state,
+//! `norm.weight`. So it is in vLLM's `EagleMistralForCausalLM` and `EagleLlama4ForCausalLM`. None
+//! of the layers has experts.
 
 use burn::tensor::Tensor;
 use playhouse_kernels::add;
 
 use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
-use crate::model::config::{Mixer, ModelConfig};
+use crate::model::config::{FeedForward, Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
-use crate::model::families::llama;
+use crate::model::families::{LLAMA4, MISTRAL, llama};
+use crate::model::family::Family;
 use crate::model::layers::rotary::RotaryTables;
-use crate::model::layers::{LayerPlace, Linear, Part};
+use crate::model::layers::{LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
 
 /// The entries of `architectures` of EAGLE's checkpoints: SafeAILab's, SpecForge's and vLLM's.
 const ARCHITECTURES: &[&str] =
     &["LlamaForCausalLM", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM"];
+/// Those with other layers.
+const OF_MISTRAL: &[&str] = &["MistralForCausalLM", "EagleMistralForCausalLM"];
+const OF_LLAMA4: &[&str] = &["Llama4ForCausalLM", "EagleLlama4ForCausalLM"];
 /// Most guesses of a head that reads its own states. vLLM has no limit but its own.
 pub(super) const UNLIMITED: usize = usize::MAX;
 
@@ -33,6 +41,7 @@ struct Eagle {
     embed_tokens: HeadEmbedding,
     fc: Linear,
     layers: Vec<DecoderLayer>,
+    norm: Option<Norm>,
     output: HeadOutput,
 }
 
@@ -49,9 +58,13 @@ impl HeadLayers for Eagle {
         for layer in &self.layers {
             (hidden, residual) = layer.forward(hidden, residual, positions, step);
         }
-        match residual {
+        let state = match residual {
             Some(residual) => add(hidden, residual),
             None => hidden,
+        };
+        match &self.norm {
+            Some(norm) => norm.forward(state),
+            None => state,
         }
     }
 
@@ -70,13 +83,19 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let mut config = config_of(source, target, &[(&llama::FAMILY, ARCHITECTURES)])?;
+    let forms: &[(&'static Family, &[&str])] =
+        &[(&llama::FAMILY, ARCHITECTURES), (&MISTRAL, OF_MISTRAL), (&LLAMA4, OF_LLAMA4)];
+    let mut config = config_of(source, target, forms)?;
     target.require(source, config.hidden_size, config.vocab_size)?;
     if size_of_draft(source, &config)? != config.vocab_size {
         let what = "config.json has a draft_vocab_size, which heads of the method eagle3 have";
         return Err(refused(source, what.to_owned()));
     }
-    config.has_first_norm = false;
+    let has_norm = config.family.architecture != llama::FAMILY.architecture;
+    config.has_first_norm = has_norm;
+    if config.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Moe(_))) {
+        return Err(refused(source, "its layers have experts, which heads have not".to_owned()));
+    }
     // As in vLLM: that of queries, keys and values, whatever `attention_bias` is.
     if let Some(has_bias) = source.config.fields().flag("qkv_bias")? {
         for layer in &mut config.layers {
@@ -86,7 +105,7 @@ pub(super) fn load(
         }
     }
     load_with(source, config, "model.fc.weight", None, |config, loader| {
-        build(config, target, loader)
+        build(config, target, has_norm, loader)
     })
 }
 
@@ -101,6 +120,7 @@ pub(super) fn size_of_draft(
 fn build(
     config: &ModelConfig,
     target: &Target<'_>,
+    has_norm: bool,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Loaded, ModelError> {
     let mut rotary = RotaryTables::new(config, loader.device());
@@ -109,10 +129,13 @@ fn build(
     let layers = layers.collect::<Result<_, _>>()?;
     let fc = [Part::new("model.fc".to_owned(), config.hidden_size)];
     let has_bias = loader.has("model.fc.bias");
+    let norm = || Norm::load(loader, "model.norm", config.hidden_size, config.norm);
+    let norm = has_norm.then(norm).transpose()?;
     let head = Eagle {
         embed_tokens: target.embedding(loader, "model.embed_tokens", config.hidden_size)?,
         fc: Linear::load(loader, &fc, 2 * config.hidden_size, has_bias)?,
         layers,
+        norm,
         output: target.output(loader, "lm_head", [config.vocab_size, config.hidden_size])?,
     };
     Ok(Loaded {

@@ -9,14 +9,15 @@
 //! | `midlayer.self_attn.{q,k,v}_proj.weight` | `[…, 2 · hidden]` |
 //! | `midlayer.self_attn.{q,k}_norm.weight` | `[head_dim]`: of heads, in layers of Qwen3 alone |
 //! | `midlayer.self_attn.o_proj`, `midlayer.mlp.…` | as HF `LlamaDecoderLayer` |
+//! | `midlayer.self_attn.{q,kv}_a_proj…` | `[…, 2 · hidden]`, in layers of DeepSeek V3 alone |
 //! | `layers.{i}.…` from 1 on | as HF `LlamaDecoderLayer` |
 //! | `norm.weight` | `[hidden]`: before the output layer; with `norm_output`, over the state |
 //! | `lm_head.weight` | `[draft_vocab, hidden]` |
 //! | `d2t` | `[draft_vocab]` integers: the token of logit `i` is `i + d2t[i]` |
 //!
 //! `layers.0.` in place of `midlayer.` is accepted, and names may begin with `model.`. The format
-//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` and `Eagle3Qwen3ForCausalLM` read it. The
-//! layers that it reads are
+//! is SafeAILab's, as vLLM's `Eagle3LlamaForCausalLM` and `Eagle3Qwen3ForCausalLM` read it, and
+//! with latent attention `Eagle3DeepseekV3ForCausalLM`. The layers that it reads are
 //! `eagle_aux_hidden_state_layer_ids`, or by default `2`, `L / 2` and `L - 3` of the model's `L`
 //! layers. With `use_aux_hidden_state` false, there is no `fc`, and the head reads the states after
 //! the model's final norm.
@@ -30,11 +31,13 @@ use super::parts::{
     HeadEmbedding, HeadLayers, HeadOutput, Target, config_of, load_with, refused, size,
 };
 use super::{HeadInput, HeadRows, Loaded};
-use crate::model::config::{Mixer, ModelConfig};
+use crate::model::config::{FeedForward, Mixer, ModelConfig};
 use crate::model::decoder::{DecoderLayer, kv_layers};
-use crate::model::families::{QWEN3, llama};
+use crate::model::families::{DEEPSEEK_V3, QWEN3, llama};
 use crate::model::layers::rotary::RotaryTables;
-use crate::model::layers::{Attention, FeedForwardLayer, LayerPlace, Linear, Norm, Part};
+use crate::model::layers::{
+    Attention, FeedForwardLayer, LatentAttention, LayerPlace, Linear, Norm, Part,
+};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError, ModelSource, Positions, Step};
 
@@ -49,6 +52,9 @@ const OF_LLAMA: &[&str] = &[
 ];
 /// Those of heads whose layers are Qwen3's: vLLM's names.
 const OF_QWEN3: &[&str] = &["Qwen3ForCausalLM", "Eagle3Qwen3ForCausalLM"];
+/// Those of heads with DeepSeek's latent attention. vLLM reads both names with one class.
+const OF_DEEPSEEK: &[&str] =
+    &["DeepseekV3ForCausalLM", "Eagle3DeepseekV3ForCausalLM", "Eagle3DeepseekV2ForCausalLM"];
 /// The object of the config that may have the head's own settings.
 const NESTED: &str = "eagle_config";
 
@@ -58,7 +64,7 @@ struct Eagle3 {
     fusion: Option<Fusion>,
     input_layernorm: Norm,
     hidden_norm: Norm,
-    attention: Attention,
+    attention: FirstAttention,
     post_attention_layernorm: Norm,
     feed_forward: Option<FeedForwardLayer>,
     /// The layers after the first one.
@@ -69,6 +75,46 @@ struct Eagle3 {
     norm_before_residual: bool,
     /// Whether the norm is a part of the state.
     norm_output: bool,
+}
+
+/// The attention of the first layer, whose inputs are token and hidden state side by side.
+enum FirstAttention {
+    Heads(Box<Attention>),
+    Latents(Box<LatentAttention>),
+}
+
+impl FirstAttention {
+    fn forward(&self, x: Tensor<2>, positions: Positions<'_>, step: &mut Step<'_>) -> Tensor<2> {
+        match self {
+            Self::Heads(attention) => attention.forward(x, positions, step),
+            Self::Latents(attention) => attention.forward(x, positions, step),
+        }
+    }
+
+    fn mapped_bytes(&self) -> u64 {
+        match self {
+            Self::Heads(attention) => attention.mapped_bytes(),
+            Self::Latents(attention) => attention.mapped_bytes(),
+        }
+    }
+
+    /// Loads attention whose queries, keys and values are projections of `inputs` elements.
+    fn load(
+        loader: &mut WeightLoader<'_>,
+        place: LayerPlace<'_>,
+        rotary: &mut RotaryTables<'_>,
+        inputs: usize,
+    ) -> Result<Self, ModelError> {
+        Ok(match &place.layer().mixer {
+            Mixer::Attention(attention) => Self::Heads(Box::new(Attention::of_inputs(
+                loader, place, attention, rotary, inputs,
+            )?)),
+            Mixer::Latent(latent) => Self::Latents(Box::new(LatentAttention::of_inputs(
+                loader, place, latent, rotary, inputs,
+            )?)),
+            _ => return Err(ModelError::CpuOnly { mixers: "no attention".to_owned() }),
+        })
+    }
 }
 
 /// The map from the model's states before some layers to one state.
@@ -151,8 +197,13 @@ pub(super) fn load(
     source: &mut ModelSource<'_>,
     target: &Target<'_>,
 ) -> Result<Loaded, ModelError> {
-    let forms = [(&llama::FAMILY, OF_LLAMA), (&QWEN3, OF_QWEN3)];
+    let forms = [(&llama::FAMILY, OF_LLAMA), (&QWEN3, OF_QWEN3), (&DEEPSEEK_V3, OF_DEEPSEEK)];
     let config = config_of(source, target, &forms)?;
+    if config.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Moe(_))) {
+        let what = "its layers have experts, which heads have not: first_k_dense_replace must be \
+                    at least num_hidden_layers";
+        return Err(refused(source, what.to_owned()));
+    }
     // A head may be narrower than its model. It has tables of its own then.
     let model_width = size(source, "target_hidden_size")?.unwrap_or(config.hidden_size);
     target.require(source, model_width, config.vocab_size)?;
@@ -256,9 +307,6 @@ fn build(
 ) -> Result<Loaded, ModelError> {
     let (place, hidden) = (LayerPlace { config, index: 0 }, config.hidden_size);
     let mut rotary = RotaryTables::new(config, loader.device());
-    let Mixer::Attention(attention) = &place.layer().mixer else {
-        return Err(ModelError::CpuOnly { mixers: "no attention".to_owned() });
-    };
     let mut norm = |name: &str| Norm::load(loader, name, hidden, config.norm);
     let of_layer = |name: &str| place.module(name);
     let input_layernorm = norm(&of_layer("input_layernorm"))?;
@@ -276,7 +324,7 @@ fn build(
         fusion,
         input_layernorm,
         hidden_norm,
-        attention: Attention::of_inputs(loader, place, attention, &mut rotary, 2 * hidden)?,
+        attention: FirstAttention::load(loader, place, &mut rotary, 2 * hidden)?,
         post_attention_layernorm,
         feed_forward: FeedForwardLayer::load(loader, place)?,
         further: (1..config.layers.len())

@@ -33,6 +33,28 @@
 //! | `input_layernorm`, `self_attn`, `mlp`, … | as the model's layers |
 //! | `final_layernorm.weight` | `[hidden]`: over the state |
 //!
+//! Hunyuan 3 has the layer after the last one, too. Its norm is `final_layernorm`, over the state,
+//! and the output layer is the model's, as in vLLM's `HYV3MTP`. K-EXAONE has the module `mtp` with
+//! a layer without experts, as vLLM's `ExaoneMoeMTP` computes it.
+//!
+//! Nemotron 3 has the module `mtp`, too, as in vLLM's `NemotronHMTP`. Its layers are parts of one:
+//! attention, and experts. The first part holds `enorm`, `hnorm` and `eh_proj`, and the last one
+//! `final_layernorm`, a norm over the state.
+//!
+//! LongCat-Flash has the module `model.mtp`, as in vLLM's `LongCatFlashMTP`: a half of a layer,
+//! without experts. Its norms have a module `m` within, and its MLP is in `transformer_layer`. The
+//! norm over the state is `norm`, beside the layers.
+//!
+//! ERNIE 4.5 with experts has modules in `model`, as in vLLM's `ErnieMTP`. The embedding at
+//! position 0 is zero, and the state has no norm. Its layer has the rotations of the others, of
+//! neighbouring pairs, while vLLM's class rotates halves.
+//!
+//! | tensor of `model.` | shape |
+//! |---|---|
+//! | `mtp_emb_norm.0.weight`, `mtp_hidden_norm.0.weight` | `[hidden]` |
+//! | `mtp_linear_proj.0.weight` | `[hidden, 2 · hidden]` |
+//! | `mtp_block.0.…` | as the model's layers without experts |
+//!
 //! The hidden state of the model is that after its final norm.
 
 use burn::tensor::Tensor;
@@ -43,70 +65,141 @@ use super::eagle::UNLIMITED;
 use super::parts::{HeadEmbedding, HeadLayers, HeadOutput, Target, load_with, refused};
 use super::{HeadInput, HeadRows, Loaded};
 use crate::config::JsonObject;
-use crate::model::config::{ConfigSource, Fields, ModelConfig, architecture};
+use crate::model::config::{Fields, LayerConfig, Mixer, ModelConfig, architecture};
 use crate::model::decoder::{DecoderLayer, kv_layers};
 use crate::model::families::{self, Entry};
+use crate::model::family::{MlpNames, MtpForm};
 use crate::model::layers::rotary::RotaryTables;
 use crate::model::layers::{LayerPlace, Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, KvPlace, ModelError, ModelSource, Positions, Step};
 
-/// The modules of [`Form::Beside`], and those of its layer.
+/// The modules of [`MtpForm::Beside`], and those of its layer.
 const MODULE: &str = "mtp";
 const LAYER: &str = "mtp.layers";
-/// The modules of [`Form::Listed`].
+/// The modules of [`MtpForm::Listed`].
 const LIST: &str = "model.mtp_layers";
+/// The modules of [`MtpForm::Block`], and those of its layer.
+const MODEL: &str = "model";
+const BLOCK: &str = "model.mtp_block";
+/// The modules of [`MtpForm::InModel`], and those of its layer.
+const OF_MODEL: &str = "model.mtp";
+const IN_MODEL: &str = "model.mtp.layers";
+const IN_MODEL_MLP: MlpNames = MlpNames {
+    inner: &["transformer_layer.mlp.gate_proj", "transformer_layer.mlp.up_proj"],
+    down_proj: "transformer_layer.mlp.down_proj",
+};
 /// The object with the fields of a text model.
 const TEXT: &str = "text_config";
+/// The module of the embedding.
+const TABLE: &str = "embed_tokens";
+/// The field with the number of layers.
+const COUNT: &str = "num_nextn_predict_layers";
 
-/// Where a checkpoint has the layer, and what its state is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// After the last layer. The state is the layer's output.
-    After,
-    /// In a module beside the layers. The state is the norm of the layer's output.
-    Beside,
-    /// The first of a list of modules beside the layers. The state is the norm of the layer's
-    /// output.
-    Listed,
-}
-
-/// A name in each form of the checkpoint.
+/// The names of a form's modules.
 struct Names {
-    after: &'static str,
-    beside: &'static str,
-    listed: &'static str,
+    token_norm: &'static str,
+    hidden_norm: &'static str,
+    projection: &'static str,
+    /// The norm of the layer's output.
+    norm: Option<&'static str>,
 }
 
-const TOKEN_NORM: Names =
-    Names { after: "enorm", beside: "pre_fc_norm_embedding", listed: "token_layernorm" };
-const HIDDEN_NORM: Names =
-    Names { after: "hnorm", beside: "pre_fc_norm_hidden", listed: "hidden_layernorm" };
-const LAST_NORM: Names =
-    Names { after: "shared_head.norm", beside: "norm", listed: "final_layernorm" };
-const PROJECTION: Names = Names { after: "eh_proj", beside: "fc", listed: "input_proj" };
-const TABLE: Names =
-    Names { after: "embed_tokens", beside: "embed_tokens", listed: "embed_tokens" };
+const AFTER: Names = Names {
+    token_norm: "enorm",
+    hidden_norm: "hnorm",
+    projection: "eh_proj",
+    norm: Some("shared_head.norm"),
+};
+
+const BESIDE: Names = Names {
+    token_norm: "pre_fc_norm_embedding",
+    hidden_norm: "pre_fc_norm_hidden",
+    projection: "fc",
+    norm: Some("norm"),
+};
+
+const LISTED: Names = Names {
+    token_norm: "token_layernorm",
+    hidden_norm: "hidden_layernorm",
+    projection: "input_proj",
+    norm: Some("final_layernorm"),
+};
+
+const WITH_NORM: Names = Names { norm: Some("final_layernorm"), ..AFTER };
+
+const LONGCAT: Names = Names {
+    token_norm: "enorm.m",
+    hidden_norm: "hnorm.m",
+    projection: "eh_proj",
+    norm: Some(LONGCAT_NORM),
+};
+const LONGCAT_NORM: &str = "norm";
+
+const IN_BLOCK: Names = Names {
+    token_norm: "mtp_emb_norm.0",
+    hidden_norm: "mtp_hidden_norm.0",
+    projection: "mtp_linear_proj.0",
+    norm: None,
+};
 
 impl Names {
-    /// Returns the full name of a module of the layer at `place`.
-    fn of(&self, form: Form, place: LayerPlace<'_>) -> String {
+    fn of(form: MtpForm) -> Self {
         match form {
-            Form::After => place.module(self.after),
-            Form::Beside => format!("{MODULE}.{}", self.beside),
-            Form::Listed => format!("{LIST}.0.{}", self.listed),
+            MtpForm::After | MtpForm::Unread => AFTER,
+            MtpForm::AfterWithNorm | MtpForm::Parts => WITH_NORM,
+            MtpForm::Beside | MtpForm::BesideDense => BESIDE,
+            MtpForm::Listed => LISTED,
+            MtpForm::Block => IN_BLOCK,
+            MtpForm::InModel => LONGCAT,
         }
     }
 }
 
+impl MtpForm {
+    /// Returns the full name of the module `name` of the layer at `place`.
+    fn module(self, name: &str, place: LayerPlace<'_>) -> String {
+        match self {
+            Self::After | Self::AfterWithNorm | Self::Unread => place.module(name),
+            Self::Beside | Self::BesideDense => format!("{MODULE}.{name}"),
+            Self::Parts => format!("{LAYER}.{}.{name}", place.index),
+            Self::Listed => format!("{LIST}.0.{name}"),
+            Self::Block => format!("{MODEL}.{name}"),
+            Self::InModel if [LONGCAT_NORM, TABLE].contains(&name) => format!("{OF_MODEL}.{name}"),
+            Self::InModel => format!("{IN_MODEL}.0.{name}"),
+        }
+    }
+
+    /// Returns the list of modules with the layer, if that is not the model's.
+    fn layers(self) -> Option<&'static str> {
+        match self {
+            Self::After | Self::AfterWithNorm | Self::Unread => None,
+            Self::Beside | Self::BesideDense | Self::Parts => Some(LAYER),
+            Self::Listed => Some(LIST),
+            Self::Block => Some(BLOCK),
+            Self::InModel => Some(IN_MODEL),
+        }
+    }
+
+    /// Returns whether the embedding at position 0 is zero.
+    fn drops_first(self) -> bool {
+        !matches!(self, Self::Beside | Self::BesideDense | Self::Parts | Self::InModel)
+    }
+
+    /// Returns whether the norm is for the logits alone.
+    fn norms_late(self) -> bool {
+        matches!(self, Self::After | Self::Unread)
+    }
+}
+
 struct Mtp {
-    form: Form,
+    form: MtpForm,
     embed_tokens: HeadEmbedding,
     token_norm: Norm,
     hidden_norm: Norm,
     projection: Linear,
-    layer: DecoderLayer,
-    norm: Norm,
+    layers: Vec<DecoderLayer>,
+    norm: Option<Norm>,
     output: HeadOutput,
 }
 
@@ -118,36 +211,39 @@ impl HeadLayers for Mtp {
         step: &mut Step<'_>,
     ) -> Tensor<2> {
         let embedded = self.embed_tokens.forward(rows.token_ids);
-        let embedded = match self.form {
-            Form::After | Form::Listed => without_first(embedded, positions),
-            Form::Beside => embedded,
-        };
+        let embedded =
+            if self.form.drops_first() { without_first(embedded, positions) } else { embedded };
         let (token, state) =
             (self.token_norm.forward(embedded), self.hidden_norm.forward(rows.states));
         let both = match self.form {
-            Form::After | Form::Beside => vec![token, state],
-            Form::Listed => vec![state, token],
+            MtpForm::Listed => vec![state, token],
+            _ => vec![token, state],
         };
-        let hidden = self.projection.forward(Tensor::cat(both, 1), Adapters::none());
-        let state = match self.layer.forward(hidden, None, positions, step) {
-            (hidden, Some(residual)) => add(hidden, residual),
-            (hidden, None) => hidden,
+        let both = Tensor::cat(both, 1);
+        let (mut hidden, mut residual) = (self.projection.forward(both, Adapters::none()), None);
+        for layer in &self.layers {
+            (hidden, residual) = layer.forward(hidden, residual, positions, step);
+        }
+        let state = match residual {
+            Some(residual) => add(hidden, residual),
+            None => hidden,
         };
-        match self.form {
-            Form::After => state,
-            Form::Beside | Form::Listed => self.norm.forward(state),
+        match &self.norm {
+            Some(norm) if !self.form.norms_late() => norm.forward(state),
+            _ => state,
         }
     }
 
     fn logits(&self, _num_guesses: usize, states: Tensor<2>, rows: &[u32]) -> Tensor<2> {
-        self.output.logits(states, rows, |states| match self.form {
-            Form::After => self.norm.forward(states),
-            Form::Beside | Form::Listed => states,
+        self.output.logits(states, rows, |states| match &self.norm {
+            Some(norm) if self.form.norms_late() => norm.forward(states),
+            _ => states,
         })
     }
 
     fn mapped_bytes(&self) -> u64 {
-        self.layer.mapped_bytes() + self.projection.mapped_bytes() + self.output.mapped_bytes()
+        let layers: u64 = self.layers.iter().map(DecoderLayer::mapped_bytes).sum();
+        layers + self.projection.mapped_bytes() + self.output.mapped_bytes()
     }
 }
 
@@ -170,13 +266,12 @@ pub(super) fn load(
     let Some(entry) = families::by_architecture(name) else {
         return Err(refused(source, not_read()));
     };
-    let read = |config: &ConfigSource| ModelConfig::of_entry(config, entry, None);
-    let of_model = read(source.config)?;
+    let of_model = ModelConfig::of_entry(source.config, entry, None)?;
     target.require(source, of_model.hidden_size, of_model.vocab_size)?;
     let form = match (of_model.family.mtp, entry) {
-        (Some(MODULE), _) => Form::Beside,
-        (Some(LIST), Entry::Family(_)) => Form::Listed,
-        (None, Entry::Family(_)) => Form::After,
+        (MtpForm::Unread, _) => return Err(refused(source, not_read())),
+        (MtpForm::Beside, _) => MtpForm::Beside,
+        (form, Entry::Family(_)) => form,
         _ => return Err(refused(source, not_read())),
     };
     // A class with images has the text model's fields in an object of their own.
@@ -185,12 +280,12 @@ pub(super) fn load(
         Entry::Wrapper(_) => fields.nested(TEXT)?,
     };
     let (field, count) = match form {
-        Form::After => ("num_nextn_predict_layers", of_model.num_nextn_layers),
-        Form::Beside => num_beside(of_text.as_ref().unwrap_or(fields))?,
-        Form::Listed => {
-            const FIELD: &str = "num_nextn_predict_layers";
-            (FIELD, fields.count(FIELD)?.unwrap_or(1))
+        MtpForm::After | MtpForm::AfterWithNorm | MtpForm::Unread => {
+            (COUNT, of_model.num_nextn_layers)
         }
+        MtpForm::Beside | MtpForm::BesideDense => num_beside(of_text.as_ref().unwrap_or(fields))?,
+        MtpForm::Listed | MtpForm::InModel => (COUNT, fields.count(COUNT)?.unwrap_or(1)),
+        MtpForm::Block | MtpForm::Parts => (COUNT, fields.count(COUNT)?.unwrap_or(0)),
     };
     match (form, count) {
         (_, 1) => {}
@@ -198,50 +293,131 @@ pub(super) fn load(
             let what = format!("{}: {field} is 0 or absent", not_read());
             return Err(refused(source, what));
         }
-        // Each was trained for a place of its own. The first one's guesses are right less often
-        // there, which costs time alone.
-        (Form::After | Form::Listed, count) => {
-            tracing::info!(count, field, "the first of these layers makes all guesses");
-        }
-        (Form::Beside, count) => {
+        (MtpForm::Beside | MtpForm::Parts, count) => {
             return Err(refused(source, format!("{field} is {count}; 1 is supported")));
         }
+        // Each was trained for a place of its own. The first one's guesses are right less often
+        // there, which costs time alone.
+        (_, count) => tracing::info!(count, field, "the first of these layers makes all guesses"),
     }
-    let (index, other) = match form {
-        // The layer after the last has the form that a longer model's last layer has.
-        Form::After => {
-            let index = of_model.layers.len();
-            (index, json!({ "num_hidden_layers": index + 1 }))
-        }
-        // As in vLLM, the form of a first layer with attention.
-        Form::Beside | Form::Listed => {
-            (0, json!({ "num_hidden_layers": 1, "layer_types": ["full_attention"] }))
-        }
-    };
-    let other = if of_text.is_some() { json!({ TEXT: other }) } else { other };
-    let mut of_layer = source.config.clone();
-    of_layer.override_with(&JsonObject(object(other)));
-    let mut config = read(&of_layer)?;
-    let layers = match form {
-        Form::After => None,
-        Form::Beside => Some(LAYER),
-        Form::Listed => Some(LIST),
-    };
-    if let Some(layers) = layers {
-        config.names.layer = layers;
-        // The module is beside the text model, too.
-        config.names.place = None;
-    }
-    let probe = PROJECTION.of(form, LayerPlace { config: &config, index });
+    let (index, config) = config_of_layer(source, form, entry, &of_model)?;
+    let projection = Names::of(form).projection;
+    let probe = form.module(projection, LayerPlace { config: &config, index });
     let probe = format!("{probe}.weight");
     load_with(source, config, &probe, None, |config, loader| {
         build(form, LayerPlace { config, index }, target, loader)
     })
 }
 
+/// Returns the config of a model with a layer of this form, and the index of the layer there.
+fn config_of_layer(
+    source: &ModelSource<'_>,
+    form: MtpForm,
+    entry: Entry,
+    of_model: &ModelConfig,
+) -> Result<(usize, ModelConfig), ModelError> {
+    let fields = source.config.fields();
+    let (index, other) = match form {
+        // The layer after the last has the form that a longer model's last layer has.
+        MtpForm::After | MtpForm::AfterWithNorm | MtpForm::Unread => {
+            let index = of_model.layers.len();
+            (index, longer(fields, index))
+        }
+        // As in vLLM, the form of a first layer with attention.
+        MtpForm::Beside | MtpForm::Listed => {
+            (0, json!({ "num_hidden_layers": 1, "layer_types": ["full_attention"] }))
+        }
+        // As in vLLM, the form of a first layer without experts.
+        MtpForm::Block => (0, json!({ "num_hidden_layers": 1, "moe_layer_start_index": 1 })),
+        MtpForm::BesideDense => (0, first_dense(fields, of_model)),
+        MtpForm::Parts => (0, parts(fields)),
+        MtpForm::InModel => (0, json!({ "num_layers": 1 })),
+    };
+    let is_nested = matches!(entry, Entry::Wrapper(_)) && fields.nested(TEXT)?.is_some();
+    let other = if is_nested { json!({ TEXT: other }) } else { other };
+    let mut of_layer = source.config.clone();
+    of_layer.override_with(&JsonObject(object(other)));
+    let mut config = ModelConfig::of_entry(&of_layer, entry, None)?;
+    if form == MtpForm::InModel {
+        // A layer of the checkpoint is two. The second one has no experts.
+        let first = config.layers.len().min(1);
+        config.layers.drain(..first);
+        config.has_shortcuts = false;
+        config.names.layers_are_pairs = false;
+        config.names.mlp = IN_MODEL_MLP;
+    }
+    let has_state = |layer: &LayerConfig| matches!(layer.mixer, Mixer::Mamba2(_));
+    if config.layers.len() <= index || config.layers.iter().skip(index).any(has_state) {
+        let what = "expected parts with attention, experts or an MLP in mtp_layers_block_type";
+        return Err(refused(source, what.to_owned()));
+    }
+    if let Some(layers) = form.layers() {
+        config.names.layer = layers;
+        // The module is beside the text model, too.
+        config.names.place = None;
+    }
+    Ok((index, config))
+}
+
+/// Returns the fields of a model with one layer more than `count`.
+fn longer(fields: &Fields, count: usize) -> Value {
+    // Hunyuan's list has an entry for each layer.
+    const FIELD: &str = "mlp_layer_types";
+    let mut other = json!({ "num_hidden_layers": count + 1 });
+    if let Some(Value::Array(listed)) = fields.value(FIELD)
+        && listed.len() == count
+    {
+        let last = listed.last().cloned();
+        other[FIELD] = listed.iter().cloned().chain(last).collect();
+    }
+    other
+}
+
+/// Returns the fields of a model with one layer, which is the first of `model` without experts. All
+/// of its layers have rotations: those without a window have none beside others with one.
+fn first_dense(fields: &Fields, model: &ModelConfig) -> Value {
+    const WINDOWS: &str = "sliding_windows";
+    const FULL: &str = "full_attention";
+    let first = |name: &str| fields.value(name).and_then(|listed| listed.get(0)).cloned();
+    let has_window = model.layers.first().is_some_and(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => attention.sliding_window.is_some(),
+        _ => false,
+    });
+    let kind = if has_window { "sliding_attention" } else { FULL };
+    let kind = first("mtp_layer_types").unwrap_or_else(|| kind.into());
+    let mut other = json!({
+        "num_hidden_layers": 1, "layer_types": [kind], "mlp_layer_types": ["dense"],
+    });
+    if kind == FULL {
+        other["sliding_window"] = Value::Null;
+    }
+    if fields.has(WINDOWS) {
+        let windows = first("mtp_sliding_windows").or_else(|| first(WINDOWS));
+        other[WINDOWS] = windows.map_or(Value::Null, |window| json!([window]));
+    }
+    other
+}
+
+/// Returns the fields of a model whose layers are the parts of the module `mtp`.
+fn parts(fields: &Fields) -> Value {
+    const LISTED: &str = "mtp_layers_block_type";
+    const PATTERN: &str = "mtp_hybrid_override_pattern";
+    let listed = fields.value(LISTED).cloned();
+    let pattern = fields.value(PATTERN).filter(|_| listed.is_none()).cloned();
+    let is_default = listed.is_none() && pattern.is_none();
+    let by_default = is_default.then(|| json!(["full_attention", "moe"]));
+    // Without their number, the fields name each part.
+    json!({
+        "num_hidden_layers": null,
+        "layer_types": null,
+        "layers_block_type": listed.or(by_default),
+        "hybrid_override_pattern": pattern,
+    })
+}
+
 /// Returns the number of layers in a module beside the model's, and the field that has it.
 fn num_beside(fields: &Fields) -> Result<(&'static str, usize), ModelError> {
-    for field in ["mtp_num_hidden_layers", "num_nextn_predict_layers"] {
+    for field in ["mtp_num_hidden_layers", COUNT] {
         if let Some(count) = fields.count(field)? {
             return Ok((field, count));
         }
@@ -257,33 +433,44 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 fn build(
-    form: Form,
+    form: MtpForm,
     place: LayerPlace<'_>,
     target: &Target<'_>,
     loader: &mut WeightLoader<'_>,
 ) -> Result<Loaded, ModelError> {
     let LayerPlace { config, index } = place;
     let hidden = config.hidden_size;
-    let mut norm = |names: Names| Norm::load(loader, &names.of(form, place), hidden, config.norm);
-    let token_norm = norm(TOKEN_NORM)?;
-    let hidden_norm = norm(HIDDEN_NORM)?;
-    let norm = norm(LAST_NORM)?;
-    let projection = [Part::new(PROJECTION.of(form, place), hidden)];
+    let names = Names::of(form);
+    let mut norm = |name| Norm::load(loader, &form.module(name, place), hidden, config.norm);
+    let token_norm = norm(names.token_norm)?;
+    let hidden_norm = norm(names.hidden_norm)?;
+    let last = LayerPlace { config, index: config.layers.len().saturating_sub(1) };
+    let norm = names.norm.map(|name| form.module(name, last));
+    let norm = norm.map(|name| Norm::load(loader, &name, hidden, config.norm)).transpose()?;
+    let projection = [Part::new(form.module(names.projection, place), hidden)];
+    let table = match form {
+        // The table of `model` is the model's own.
+        MtpForm::Block => place.module(TABLE),
+        form => form.module(TABLE, place),
+    };
     let mut rotary = RotaryTables::new(config, loader.device());
+    let layers = (index..config.layers.len())
+        .map(|index| DecoderLayer::load(loader, LayerPlace { config, index }, &mut rotary));
+    let layers = layers.collect::<Result<_, _>>()?;
     let head = Mtp {
         form,
-        embed_tokens: target.embedding(loader, &TABLE.of(form, place), hidden)?,
+        embed_tokens: target.embedding(loader, &table, hidden)?,
         token_norm,
         hidden_norm,
         projection: Linear::load(loader, &projection, 2 * hidden, false)?,
-        layer: DecoderLayer::load(loader, place, &mut rotary)?,
+        layers,
         norm,
         output: match form {
-            Form::After => {
+            MtpForm::After | MtpForm::Unread => {
                 let shape = [config.vocab_size, hidden];
                 target.output(loader, &place.module("shared_head.head"), shape)?
             }
-            Form::Beside | Form::Listed => target.model_output(),
+            _ => target.model_output(),
         },
     };
     Ok(Loaded {

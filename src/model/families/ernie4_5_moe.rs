@@ -4,8 +4,8 @@
 //! not the weight of an expert.
 
 use super::{
-    ConfigError, Defaults, Family, Fields, MlpNames, ModelConfig, MoeConfig, MoeNames, Scoring,
-    SharedExpert, WeightNames, ernie4_5, llama,
+    ConfigError, Defaults, Family, Fields, MlpNames, ModelConfig, MoeConfig, MoeNames, MtpForm,
+    Scoring, SharedExpert, WeightNames, ernie4_5, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -29,6 +29,7 @@ pub(super) const FAMILY: Family = Family {
         },
         ..llama::NAMES
     },
+    mtp: MtpForm::Block,
     adjust,
     ..ernie4_5::FAMILY
 };

@@ -1,13 +1,13 @@
 //! K-EXAONE: HF `ExaoneMoeForCausalLM`.
 //!
 //! The attention of EXAONE 4 after norms in Llama's places, and DeepSeek V3's mixture of experts.
-//! Modules whose names begin with `mtp` predict several tokens a step, and are not read. Two lists
-//! are those of vLLM's class: `sliding_windows`, and `swiglu_limits`, which is refused.
+//! Only `draft_heads` reads the module `mtp`, which predicts several tokens a step. Two lists are
+//! those of vLLM's class: `sliding_windows`, and `swiglu_limits`, which is refused.
 
 use serde_json::Value;
 
 use super::{
-    ConfigError, Defaults, Family, Fields, ModelConfig, MoeConfig, MoeNames, SIZE_MAX,
+    ConfigError, Defaults, Family, Fields, ModelConfig, MoeConfig, MoeNames, MtpForm, SIZE_MAX,
     SharedExpert, WeightNames, exaone4, llama,
 };
 
@@ -20,6 +20,7 @@ pub(super) const FAMILY: Family = Family {
         moe: MoeNames { correction_bias: "mlp.e_score_correction_bias", ..llama::MOE },
         ..llama::WITH_HEAD_NORMS
     },
+    mtp: MtpForm::BesideDense,
     adjust,
     ..exaone4::FAMILY
 };

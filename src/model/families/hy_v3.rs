@@ -1,11 +1,11 @@
 //! Hunyuan 3: HF `HYV3ForCausalLM`.
 //!
 //! Llama with norms over heads, and DeepSeek V3's mixture of experts in all layers but the first.
-//! The layers after the last, for several tokens a step, are not read.
+//! Only `draft_heads` reads the layer after the last, for several tokens a step.
 
 use super::{
     Bias, ConfigError, Defaults, Family, Fields, MlpNames, ModelConfig, MoeConfig, MoeNames,
-    SharedExpert, WeightNames, exaone_moe, llama,
+    MtpForm, SharedExpert, WeightNames, exaone_moe, llama,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -37,6 +37,7 @@ pub(super) const FAMILY: Family = Family {
         in_adapters: &[(".shared_experts.", ".shared_mlp."), (".router.gate", ".gate")],
         ..llama::WITH_HEAD_NORMS
     },
+    mtp: MtpForm::AfterWithNorm,
     adjust,
     ..llama::FAMILY
 };

@@ -6,8 +6,8 @@
 
 use super::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, LayerNorms,
-    LayerRule, MixerKind, MlpNames, MlpRule, MoeNames, NormKind, NormRule, PositionRule, QkvNames,
-    RopeRule, RotaryPart, WeightNames, WindowRule, as_read,
+    LayerRule, MixerKind, MlpNames, MlpRule, MoeNames, MtpForm, NormKind, NormRule, PositionRule,
+    QkvNames, RopeRule, RotaryPart, WeightNames, WindowRule, as_read,
 };
 
 pub(in crate::model) const FAMILY: Family = Family {
@@ -33,7 +33,7 @@ pub(in crate::model) const FAMILY: Family = Family {
     mixers: &[MixerKind::Attention],
     names: NAMES,
     other_names: None,
-    mtp: None,
+    mtp: MtpForm::After,
     adjust: as_read,
 };
 

@@ -6,8 +6,8 @@
 
 use super::{
     ConfigError, Defaults, ExpertNames, Family, FeedForward, Fields, LatentRule, LayerConfig,
-    LayerRule, Mixer, MlpNames, ModelConfig, MoeConfig, MoeNames, SharedExpert, WeightNames,
-    deepseek_v2, deepseek_v3, llama, read_alike,
+    LayerRule, Mixer, MlpNames, ModelConfig, MoeConfig, MoeNames, MtpForm, SharedExpert,
+    WeightNames, deepseek_v2, deepseek_v3, llama, read_alike,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -47,6 +47,7 @@ pub(super) const FAMILY: Family = Family {
         layers_are_pairs: true,
         ..deepseek_v3::FAMILY.names
     },
+    mtp: MtpForm::InModel,
     adjust,
     ..deepseek_v3::FAMILY
 };

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{
     Bias, ConfigError, Defaults, Family, Fields, LayerConfig, LayerRule, ModelConfig, MoeConfig,
-    PositionRule, RopeRule, RotaryPart, SlidingRope, WindowRule, deepseek_v2, gemma4, llama,
-    read_alike,
+    MtpForm, PositionRule, RopeRule, RotaryPart, SlidingRope, WindowRule, deepseek_v2, gemma4,
+    llama, read_alike,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -42,7 +42,7 @@ pub(super) const FAMILY: Family = Family {
     },
     layers: LayerRule::Own(layers),
     // Layers that predict several tokens a step are not read.
-    mtp: Some("model.mtp"),
+    mtp: MtpForm::Unread,
     adjust,
     ..llama::FAMILY
 };

@@ -159,7 +159,7 @@ use super::config::{
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
-    LatentNames, LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, NormKind,
+    LatentNames, LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, MtpForm, NormKind,
     NormRule, PositionRule, QkvNames, RopeRule, RotaryPart, SlidingRope, TextPlace, WeightNames,
     as_read,
 };
@@ -169,8 +169,11 @@ pub(super) use late_interaction::{COL_QWEN3_5, LATE_INTERACTION};
 pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
-/// Qwen3, whose layers some heads have that guess tokens.
+/// Families whose layers some heads have that guess tokens.
 pub(super) const QWEN3: Family = qwen3::FAMILY;
+pub(super) const MISTRAL: Family = mistral::FAMILY;
+pub(super) const LLAMA4: Family = llama4::FAMILY;
+pub(super) const DEEPSEEK_V3: Family = deepseek_v3::FAMILY;
 
 /// The families of this crate.
 pub(super) const FAMILIES: &[&Family] = &[

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, FeedForward, Fields,
     LayerConfig, LayerNorms, LayerRule, Mamba2Fields, Mixer, MixerKind, MlpNames, MlpRule,
-    ModelConfig, MoeConfig, MoeNames, NormKind, NormRule, PositionRule, QkvNames, SharedExpert,
-    WeightNames, llama, mamba, read_alike,
+    ModelConfig, MoeConfig, MoeNames, MtpForm, NormKind, NormRule, PositionRule, QkvNames,
+    SharedExpert, WeightNames, llama, mamba, read_alike,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -69,6 +69,7 @@ pub(super) const FAMILY: Family = Family {
         },
         ..mamba::NAMES
     },
+    mtp: MtpForm::Parts,
     adjust,
     ..llama::FAMILY
 };

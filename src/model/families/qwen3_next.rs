@@ -7,8 +7,8 @@
 
 use super::{
     Bias, ConfigError, Defaults, DeltaNetConfig, DeltaNetModules, Family, Fields, HeadNormRule,
-    LayerConfig, LayerRule, MixerKind, ModelConfig, MoeConfig, NormKind, NormRule, PositionRule,
-    RecurrentConfig, SharedExpert, StateLayers, WeightNames, llama, qwen2_moe,
+    LayerConfig, LayerRule, MixerKind, ModelConfig, MoeConfig, MtpForm, NormKind, NormRule,
+    PositionRule, RecurrentConfig, SharedExpert, StateLayers, WeightNames, llama, qwen2_moe,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -34,7 +34,7 @@ pub(super) const FAMILY: Family = Family {
     positions: PositionRule::Rotary { is_interleaved: false, percent: 25 },
     rope: llama::PARTIAL_ROPE,
     names: WeightNames { moe: qwen2_moe::FAMILY.names.moe, ..llama::WITH_HEAD_NORMS },
-    mtp: Some("mtp"),
+    mtp: MtpForm::Beside,
     adjust,
     ..llama::FAMILY
 };

@@ -170,20 +170,30 @@ impl LatentAttention {
         latent: &LatentConfig,
         rotary: &mut RotaryTables<'_>,
     ) -> Result<Self, ModelError> {
-        let hidden = place.config.hidden_size;
+        Self::of_inputs(loader, place, latent, rotary, place.config.hidden_size)
+    }
+
+    /// Loads attention whose queries, keys and values are projections of `inputs` elements.
+    pub(in crate::model) fn of_inputs(
+        loader: &mut WeightLoader<'_>,
+        place: LayerPlace<'_>,
+        latent: &LatentConfig,
+        rotary: &mut RotaryTables<'_>,
+        inputs: usize,
+    ) -> Result<Self, ModelError> {
         let parts = LatentParts::of(place, latent);
         let LatentConfig { kv_lora_rank, bias, norm_eps: eps, .. } = *latent;
         let queries = match &parts.queries {
             QueryParts::One(part) => Queries::One(Box::new(Linear::load(
                 loader,
                 std::slice::from_ref(part),
-                hidden,
+                inputs,
                 false,
             )?)),
             QueryParts::LowRank { a, norm, b } => {
                 let config = NormConfig { kind: NormKind::Rms, eps };
                 Queries::LowRank(Box::new(LowRank {
-                    a: Linear::load(loader, std::slice::from_ref(a), hidden, bias)?,
+                    a: Linear::load(loader, std::slice::from_ref(a), inputs, bias)?,
                     norm: Norm::load(loader, norm, a.outputs, config)?,
                     scale: latent.norm_scales[0],
                     b: Linear::load(loader, std::slice::from_ref(b), a.outputs, false)?,
@@ -195,10 +205,10 @@ impl LatentAttention {
         weight.iter_mut().for_each(|weight| *weight *= latent.norm_scales[1]);
         let kv_a_norm = LatentNorm { weight: loader.on_device(&norm, weight)?, eps };
         let o_size = latent.num_heads * latent.v_head_dim;
-        let gate = parts.gate.map(|part| Linear::load(loader, &[part], hidden, false));
+        let gate = parts.gate.map(|part| Linear::load(loader, &[part], inputs, false));
         Ok(Self {
             queries,
-            kv_a_proj: Linear::load(loader, &[parts.kv_a], hidden, bias)?,
+            kv_a_proj: Linear::load(loader, &[parts.kv_a], inputs, bias)?,
             kv_a_norm,
             gate: gate.transpose()?,
             projections: projections(loader, latent, &parts.kv_b)?,

@@ -1,7 +1,10 @@
 //! Thoughts between two markers.
 
 use super::{
-    super::{event::ReasoningEvent, scan::MarkerFinder},
+    super::{
+        event::ReasoningEvent,
+        scan::{MarkerFinder, Words},
+    },
     parser::{ReasoningMarkers, ReasoningParser, ReasoningStart},
 };
 
@@ -36,6 +39,8 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct TaggedReasoning {
     format: &'static TaggedFormat,
+    /// Those of the format, unless the prompt shows others.
+    markers: Words,
     starts_in_reasoning: bool,
     finder: MarkerFinder,
     state: State,
@@ -54,10 +59,21 @@ enum State {
 
 impl TaggedReasoning {
     pub(super) fn new(format: &'static TaggedFormat, start: &ReasoningStart<'_>) -> Self {
+        Self::with_markers(format, format.markers.into(), start)
+    }
+
+    /// Returns a reader of `format` with other markers in the place of its own. In the prompt of
+    /// `start`, they are those of the format.
+    pub(super) fn with_markers(
+        format: &'static TaggedFormat,
+        markers: Words,
+        start: &ReasoningStart<'_>,
+    ) -> Self {
         Self {
             format,
+            markers: markers.clone(),
             starts_in_reasoning: format.starts_in_reasoning(start),
-            finder: MarkerFinder::new(format.markers),
+            finder: MarkerFinder::new(markers),
             state: State::Beginning(String::new()),
             events: Vec::new(),
         }
@@ -104,7 +120,7 @@ impl TaggedReasoning {
     }
 
     fn marker(&mut self, marker: usize) {
-        let words = self.format.markers[marker];
+        let words = self.markers.get(marker).to_owned();
         let (starts, ends) = (self.format.num_starts, self.format.num_ends);
         let is_start = marker < starts;
         let is_end = !is_start && marker < starts + ends;
@@ -120,9 +136,9 @@ impl TaggedReasoning {
             State::Beginning(_) if is_end => self.state = State::Answer,
             _ if thinks && !is_start => {
                 self.state = State::Answer;
-                self.content(if is_end { "" } else { words });
+                self.content(if is_end { "" } else { &words });
             }
-            _ => self.text(words),
+            _ => self.text(&words),
         }
     }
 
@@ -190,8 +206,9 @@ impl ReasoningParser for TaggedReasoning {
     }
 
     fn markers(&self) -> Option<ReasoningMarkers> {
-        let TaggedFormat { markers, num_starts, .. } = self.format;
-        let (begin, end) = (markers.first()?, markers.get(*num_starts)?);
-        Some(ReasoningMarkers { begin: (*begin).to_owned(), end: (*end).to_owned() })
+        let TaggedFormat { num_starts, num_ends, .. } = self.format;
+        let has_both = *num_starts > 0 && *num_ends > 0;
+        let (begin, end) = (self.markers.get(0), self.markers.get(*num_starts));
+        has_both.then(|| ReasoningMarkers { begin: begin.to_owned(), end: end.to_owned() })
     }
 }

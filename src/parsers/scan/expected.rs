@@ -1,9 +1,11 @@
 //! A scanner for one of several words that must come next, after white space.
 
+use super::words::Words;
+
 /// Reads up to one of `words`.
 #[derive(Debug)]
 pub(in super::super) struct Expected {
-    words: &'static [&'static str],
+    words: Words,
     seen: String,
 }
 
@@ -20,8 +22,8 @@ pub(in super::super) enum Match {
 
 impl Expected {
     /// No word may be the beginning of another.
-    pub(in super::super) fn new(words: &'static [&'static str]) -> Self {
-        Self { words, seen: String::new() }
+    pub(in super::super) fn new(words: impl Into<Words>) -> Self {
+        Self { words: words.into(), seen: String::new() }
     }
 
     pub(in super::super) fn step(&mut self, c: char) -> Match {
@@ -29,11 +31,11 @@ impl Expected {
             return Match::Partial;
         }
         self.seen.push(c);
-        if let Some(index) = self.words.iter().position(|word| *word == self.seen) {
+        if let Some(index) = self.words.position(|word| word == self.seen) {
             self.seen.clear();
             return Match::Whole(index);
         }
-        if self.words.iter().any(|word| word.starts_with(&self.seen)) {
+        if self.words.position(|word| word.starts_with(&self.seen)).is_some() {
             Match::Partial
         } else {
             Match::No

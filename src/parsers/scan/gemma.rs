@@ -24,6 +24,11 @@ pub(in super::super) struct GemmaLiteral {
     /// The part of a bare word or of a mark that has been read.
     word: String,
     finder: MarkerFinder,
+    /// The bare key of the current parameter.
+    key: String,
+    /// The parameters whose texts stay texts. Those of others are JSON where they can be. `None`:
+    /// all texts stay texts.
+    texts: Option<Vec<String>>,
 }
 
 /// The result of a character.
@@ -82,7 +87,24 @@ impl GemmaLiteral {
             state: State::Value,
             word: String::new(),
             finder: MarkerFinder::new(mark),
+            key: String::new(),
+            texts: None,
         }
+    }
+
+    /// As [`new`](Self::new). A text of a parameter becomes the JSON that it holds, if it holds
+    /// some, unless the parameter is among `texts`.
+    pub(in super::super) fn converting(
+        mark: &'static [&'static str; 1],
+        texts: Vec<String>,
+    ) -> Self {
+        Self { texts: Some(texts), ..Self::new(mark) }
+    }
+
+    /// Returns whether the current text may be JSON.
+    fn is_converted(&self) -> bool {
+        let is_text = |texts: &Vec<String>| texts.contains(&self.key);
+        self.open.len() == 1 && self.texts.as_ref().is_some_and(|texts| !is_text(texts))
     }
 
     /// Takes a character, and appends to `json` the text that is certain by now.
@@ -105,6 +127,7 @@ impl GemmaLiteral {
             State::Key { .. } if matches!(c, ',' | ':' | '{' | '[' | ']') => GemmaStep::Bad,
             State::Key { comma } => {
                 json.push_str(if comma { ", " } else { "" });
+                self.key.clear();
                 self.word.push(c);
                 self.go(match c {
                     '<' => State::Quote { key: true },
@@ -171,13 +194,25 @@ impl GemmaLiteral {
             return GemmaStep::More;
         }
         self.word.clear();
-        json.push('"');
+        if key || !self.is_converted() {
+            json.push('"');
+        }
         self.go(State::Text { key })
     }
 
     fn text(&mut self, c: char, key: bool, json: &mut String) -> GemmaStep {
         let mut text = String::new();
         let end = self.finder.push(c, &mut text);
+        if !key && self.is_converted() {
+            self.word.push_str(&text);
+            if end.is_none() {
+                return GemmaStep::More;
+            }
+            let word = std::mem::take(&mut self.word);
+            let is_json = serde_json::from_str::<serde_json::Value>(&word).is_ok();
+            json.push_str(&if is_json { word.trim().to_owned() } else { quote_json(&word) });
+            return self.value_over();
+        }
         text.chars().for_each(|c| escape_json_char(c, json));
         if end.is_none() {
             return GemmaStep::More;
@@ -201,7 +236,8 @@ impl GemmaLiteral {
     fn bare_key(&mut self, c: char, json: &mut String) -> GemmaStep {
         match c {
             ':' => {
-                json.push_str(&quote_json(self.word.trim_end()));
+                self.key = self.word.trim_end().to_owned();
+                json.push_str(&quote_json(&self.key));
                 self.word.clear();
                 self.state = State::Colon;
                 self.step(c, json)

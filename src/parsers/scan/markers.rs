@@ -1,16 +1,18 @@
 //! Finds the first of several markers in a stream of text.
 
+use super::words::Words;
+
 /// Passes text on until a marker appears. Holds back text that may still become a marker.
 #[derive(Debug)]
 pub(in super::super) struct MarkerFinder {
-    markers: &'static [&'static str],
+    markers: Words,
     /// The beginning of at least one marker.
     held: String,
 }
 
 impl MarkerFinder {
-    pub(in super::super) fn new(markers: &'static [&'static str]) -> Self {
-        Self { markers, held: String::new() }
+    pub(in super::super) fn new(markers: impl Into<Words>) -> Self {
+        Self { markers: markers.into(), held: String::new() }
     }
 
     /// Takes a character. Appends to `text` the characters that are not part of a marker. Returns
@@ -18,11 +20,11 @@ impl MarkerFinder {
     pub(in super::super) fn push(&mut self, c: char, text: &mut String) -> Option<usize> {
         self.held.push(c);
         while !self.held.is_empty() {
-            if let Some(whole) = self.markers.iter().position(|marker| *marker == self.held) {
+            if let Some(whole) = self.markers.position(|marker| marker == self.held) {
                 self.held.clear();
                 return Some(whole);
             }
-            if self.markers.iter().any(|marker| marker.starts_with(&self.held)) {
+            if self.markers.position(|marker| marker.starts_with(&self.held)).is_some() {
                 return None;
             }
             text.push(self.held.remove(0));

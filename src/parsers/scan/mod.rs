@@ -5,9 +5,11 @@ mod gemma;
 mod json;
 mod markers;
 mod python;
+mod words;
 
 pub(super) use expected::{Expected, Match};
 pub(super) use gemma::{GemmaLiteral, GemmaStep};
 pub(super) use json::{JsonScanner, JsonStep, escape_json_char, quote_json};
 pub(super) use markers::MarkerFinder;
 pub(super) use python::{PythonLiteral, PythonStep, python_to_json};
+pub(super) use words::Words;

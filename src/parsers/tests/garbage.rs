@@ -9,6 +9,58 @@ use super::{
 /// Returns random texts of the pieces that formats consist of.
 fn garbage() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
+        "<｜DSML｜function_calls>",
+        "</｜DSML｜function_calls>",
+        "<｜DSML｜tool_calls>",
+        "<｜DSML｜ calls>",
+        "<｜DSML｜invoke name=\"f\">",
+        "<｜DSML｜parameter name=\"a\" string=\"false\">",
+        "</｜DSML｜parameter>",
+        "</｜DSML｜invoke>",
+        "<｜tool_calls_begin｜>",
+        "<｜tool_call_begin｜>",
+        "function",
+        "<｜tool_sep｜>",
+        "<steptml:invoke name=\"weather\">",
+        "<steptml:parameter name=\"days\">",
+        "</steptml:parameter>",
+        "</steptml:invoke>",
+        "<｜tool_calls_end｜>",
+        "<dots_function_call>",
+        "</dots_function_call>",
+        "<tool_calls:6124>",
+        "<tool_call:6124>",
+        "<tool_sep:6124>",
+        "<tool_sep>",
+        "</tool_call:6124>",
+        "</tool_calls:6124>",
+        "]<]minimax[>[",
+        "<a>",
+        "</a>",
+        "<invoke name=f>",
+        "<ifm|tool_calls>",
+        "<ifm|tool_call>f",
+        "<ifm|arg_key>a</ifm|arg_key>",
+        "<ifm|arg_type>integer</ifm|arg_type>",
+        "<ifm|arg_value>1</ifm|arg_value>",
+        "</ifm|tool_call>",
+        "</ifm|tool_calls>",
+        "<|open|>",
+        "<|close|>",
+        "<|sep|>",
+        "tools",
+        "think",
+        "call tool=\"f\"",
+        "argument key=\"a\" type=\"number\"",
+        "<|plamo:begin_tool_requests:plamo|>",
+        "<|plamo:begin_tool_request:plamo|>",
+        "<|plamo:end_tool_requests:plamo|>",
+        "<|content_invoke_tool_json|>",
+        "<|content_text|>",
+        "<|content_thinking|>",
+        "<|message_model|>",
+        "<|end_message|>",
+        "<mm:think>",
         "<seed:tool_call>",
         "</seed:tool_call>",
         "<|tool_call_start|>",
@@ -132,6 +184,32 @@ fn garbage() -> impl Strategy<Value = String> {
 
 /// Two calls in each format.
 const OUTPUTS: &[&str] = &[
+    "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" string=\"false\">1\
+     </｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n\
+     </｜DSML｜function_calls>",
+    "<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"weather\">\n\
+     <steptml:parameter name=\"days\">3</steptml:parameter>\n</steptml:invoke><｜tool_call_end｜>\n\
+     <｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"now\">\n</steptml:invoke>\
+     <｜tool_call_end｜>\n<｜tool_calls_end｜>",
+    "<dots_function_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n</invoke>\n\
+     <invoke name=\"g\">\n</invoke>\n</dots_function_call>",
+    "<tool_calls:6124>\n<tool_call:6124>weather<tool_sep:6124>\n<arg_key:6124>days</arg_key:6124>\n\
+     <arg_value:6124>3</arg_value:6124>\n</tool_call:6124>\n<tool_call:6124>now<tool_sep:6124>\n\
+     </tool_call:6124>\n</tool_calls:6124>",
+    "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>1]<]minimax[>[</a>\
+     ]<]minimax[>[</invoke>\n]<]minimax[>[<invoke name=\"g\">]<]minimax[>[<b>]<]minimax[>[<a>é\
+     ]<]minimax[>[</a>]<]minimax[>[</b>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    "so<|close|>think<|sep|><|open|>response<|sep|>I look.<|close|>response<|sep|><|open|>tools<|sep|>\
+     <|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"a\" type=\"number\"<|sep|>1\
+     <|close|>argument<|sep|><|close|>call<|sep|><|open|>call tool=\"g\" index=\"2\"<|sep|>\
+     <|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|>",
+    "<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>\
+     <|plamo:begin_tool_name:plamo|>f<|plamo:end_tool_name:plamo|>\
+     <|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>{\"a\": 1}\
+     <|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>\
+     <|plamo:end_tool_requests:plamo|>",
+    "<|content_thinking|>so<|end_message|><|message_model|><|content_text|>I look.<|end_message|>\
+     <|message_model|><|content_invoke_tool_json|>{\"name\": \"f\", \"args\": {\"a\": 1}}<|end_message|>",
     "<seed:tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</function>\n\
      <function=now>\n</function>\n</seed:tool_call>",
     "<|tool_call_start|>[f(a='it\\'s', b=[1]), g()]<|tool_call_end|>",

@@ -6,6 +6,7 @@ mod garbage;
 mod incomplete;
 mod named;
 mod reasoning;
+mod recorded;
 mod tools_further;
 mod tools_json;
 mod tools_marked;

@@ -190,6 +190,16 @@ fn functiongemma() {
                      \"exact\": true}",
                 )],
             ),
+            // A text is a text where the tool says so, and JSON elsewhere.
+            (
+                "<start_function_call>call:weather{city:<escape>3<escape>,days:<escape>3<escape>,\
+                 other:<escape>[1]<escape>,at:{x:<escape>3<escape>}}<end_function_call>",
+                "",
+                &[(
+                    "weather",
+                    "{\"city\": \"3\", \"days\": 3, \"other\": [1], \"at\": {\"x\": \"3\"}}",
+                )],
+            ),
             (
                 "<start_function_call>call:now{}<end_function_call><start_function_response>",
                 "<start_function_response>",

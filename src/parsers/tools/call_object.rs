@@ -162,6 +162,8 @@ impl CallObject {
             _ if self.rigour == Rigour::Bare => return Step::Refused,
             // Cohere's.
             "\"tool_name\"" => Field::Name,
+            // Inkling's.
+            "\"args\"" => Field::Arguments,
             _ => Field::Other,
         };
         self.go(State::Colon(field))

@@ -10,11 +10,11 @@ use super::{
 
 /// The tags of a format.
 pub(super) struct Tags {
-    /// Those that open a block: the one around functions, and any other that begins a function.
+    /// Those that open a block: any around functions, and perhaps one that begins a function.
     pub(super) openings: &'static [&'static str],
-    /// The beginning of a function, which must follow the first opening.
+    /// The beginning of a function, which must follow a tag around functions, and layout.
     pub(super) first: &'static [&'static str],
-    /// The beginning of a function, and the end of the block.
+    /// The beginning of a function, the end of the block, and layout.
     pub(super) between: &'static [&'static str],
     /// The tags within a function, in the order of the constants below. The beginning of the next
     /// function ends it, too.
@@ -22,21 +22,84 @@ pub(super) struct Tags {
     /// The tags that end a value, if only because it lacks its closing tag: that one, the next
     /// parameter, and the end of the function.
     pub(super) value_ends: &'static [&'static str],
-    /// Whether names have quotes.
-    pub(super) has_quotes: bool,
+    /// The end of a tag with a name.
+    pub(super) name_end: &'static str,
+    /// The form of names.
+    pub(super) names: Names,
     /// Whether a line break after the opening tag of a value and before the closing one is layout.
     pub(super) has_framed_values: bool,
 }
 
+/// The form of names in their tags.
+pub(super) enum Names {
+    /// The rest of the tag is the name.
+    Bare,
+    /// As `Bare`, in quotes.
+    Quoted,
+    /// The name is an attribute of the tag.
+    Attributes(Attributes),
+}
+
+/// The attributes of a format's tags, as in `name="days" string="false"`.
+pub(super) struct Attributes {
+    /// The name of a function.
+    pub(super) function: &'static str,
+    /// The name of a parameter.
+    pub(super) parameter: &'static str,
+    /// The kind of a value, and the kind that is text. Values of all other kinds are JSON.
+    pub(super) kind: [&'static str; 2],
+    /// Whether a value without a kind is text, and not perhaps JSON.
+    pub(super) is_text: bool,
+}
+
 impl Tags {
-    /// Returns a name as it is written, without white space and quotes.
-    fn name<'a>(&self, text: &'a str) -> &'a str {
-        let text = text.trim();
-        let within = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
-        match self.has_quotes {
-            true => within('"').or_else(|| within('\'')).unwrap_or(text).trim(),
-            false => text,
+    /// Returns the name of a function, by the text after the beginning of its tag.
+    fn function(&self, text: &str) -> Option<String> {
+        let name = match &self.names {
+            Names::Bare => text.trim().to_owned(),
+            Names::Quoted => without_quotes(text).to_owned(),
+            Names::Attributes(attributes) => attribute(text, attributes.function)?,
+        };
+        (!name.trim().is_empty()).then_some(name)
+    }
+
+    /// Returns the name of a parameter, and the types of its value if the tag tells them.
+    fn parameter(&self, text: &str) -> Option<(String, Option<Types>)> {
+        let attributes = match &self.names {
+            Names::Bare => return Some((text.trim().to_owned(), None)),
+            Names::Quoted => return Some((without_quotes(text).to_owned(), None)),
+            Names::Attributes(attributes) => attributes,
+        };
+        let [kind, text_kind] = attributes.kind;
+        let is_text = attribute(text, kind).map_or(attributes.is_text, |kind| kind == text_kind);
+        let types = if is_text { Types::STRING } else { Types::JSON };
+        Some((attribute(text, attributes.parameter)?, Some(types)))
+    }
+
+    /// Returns whether the text of a tag with a name may go on after its last character `c`.
+    fn may_go_on(&self, text: &str, c: char) -> bool {
+        let is_tag = c == '<' && !self.name_end.starts_with('<');
+        text.len() <= MAX_NAME_LEN && !is_tag && c != '\n'
+    }
+}
+
+/// Returns a name as it is written, without white space and quotes.
+fn without_quotes(text: &str) -> &str {
+    let text = text.trim();
+    let within = |quote: char| text.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('\'')).unwrap_or(text).trim()
+}
+
+/// Returns the attribute of this name.
+fn attribute(text: &str, name: &str) -> Option<String> {
+    let mut rest = text;
+    loop {
+        let (key, after) = rest.split_once("=\"")?;
+        let (value, after) = after.split_once('"')?;
+        if key.trim() == name {
+            return Some(value.replace("&quot;", "\"").replace("&amp;", "&"));
         }
+        rest = after;
     }
 }
 
@@ -46,6 +109,8 @@ const CALL_END: usize = 2;
 const FUNCTION: usize = 3;
 /// The closing tag of a value, after which the function goes on.
 const VALUE_END: usize = 4;
+/// The end of the block in [`Tags::between`].
+const CALLS_END: usize = 1;
 
 /// The meanings of [`Tags::value_ends`].
 const ENDS_OF_VALUES: [usize; 3] = [VALUE_END, PARAMETER, FUNCTION_END];
@@ -104,13 +169,10 @@ impl FunctionBlock {
         if tag == CALL_END { Step::Done } else { Step::More }
     }
 
-    fn name(&mut self, name: &str) -> Step {
-        let name = self.tags.name(name);
-        if name.is_empty() {
-            return Step::Refused;
-        }
+    fn name(&mut self, text: &str) -> Step {
+        let Some(name) = self.tags.function(text) else { return Step::Refused };
         let framed = self.tags.has_framed_values;
-        self.values = Some(TaggedValues::new(&self.tools, name, Types::STRING, framed));
+        self.values = Some(TaggedValues::new(&self.tools, &name, Types::STRING, framed));
         self.state = State::InFunction(Expected::new(self.tags.in_function));
         Step::More
     }
@@ -126,9 +188,11 @@ impl Block for FunctionBlock {
     fn open(&mut self, marker: usize) {
         self.has_call = false;
         self.values = None;
-        self.state = match marker {
-            0 => State::Between(Expected::new(self.tags.first)),
-            _ => State::Name(String::new()),
+        let is_function = self.tags.first.first() == Some(&self.tags.openings[marker]);
+        self.state = if is_function {
+            State::Name(String::new())
+        } else {
+            State::Between(Expected::new(self.tags.first))
         };
     }
 
@@ -137,22 +201,38 @@ impl Block for FunctionBlock {
             State::Between(expected) => match expected.step(c) {
                 Match::Partial => {}
                 Match::Whole(0) => self.state = State::Name(String::new()),
-                Match::Whole(_) => return Step::Done,
+                Match::Whole(CALLS_END) if self.has_call => return Step::Done,
+                // Layout. Markers after a call are no text of their own.
+                Match::Whole(word) => {
+                    if self.has_call && self.tags.between[word].starts_with('<') {
+                        calls.forget();
+                    }
+                }
                 Match::No => return Step::Refused,
             },
-            State::Name(name) if c == '>' => {
-                let name = std::mem::take(name);
-                return self.name(&name);
-            }
-            State::Key(key) if c == '>' => {
-                let key = std::mem::take(key);
-                let Some(values) = &mut self.values else { return Step::Refused };
-                values.begin(self.tags.name(&key), calls);
-                self.state = State::Value(MarkerFinder::new(self.tags.value_ends));
-            }
-            State::Name(text) | State::Key(text) => {
+            State::Name(text) => {
                 text.push(c);
-                if text.len() > MAX_NAME_LEN || c == '<' || c == '\n' {
+                if let Some(name) = text.strip_suffix(self.tags.name_end) {
+                    let name = name.to_owned();
+                    return self.name(&name);
+                }
+                if !self.tags.may_go_on(text, c) {
+                    return Step::Refused;
+                }
+            }
+            State::Key(text) => {
+                text.push(c);
+                if let Some(key) = text.strip_suffix(self.tags.name_end) {
+                    let Some((name, types)) = self.tags.parameter(key) else {
+                        return Step::Refused;
+                    };
+                    let Some(values) = &mut self.values else { return Step::Refused };
+                    match types {
+                        Some(types) => values.begin_as(&name, types, calls),
+                        None => values.begin(&name, calls),
+                    }
+                    self.state = State::Value(MarkerFinder::new(self.tags.value_ends));
+                } else if !self.tags.may_go_on(text, c) {
                     return Step::Refused;
                 }
             }

@@ -3,14 +3,16 @@
 //! <|tool_call>call:weather{city:<|"|>Paris<|"|>,days:3}<tool_call|>
 //! <start_function_call>call:weather{city:<escape>Paris<escape>,days:3}<end_function_call>
 //! ```
-//! A text between marks stays a text, also one of digits: the marks say so. vLLM reads those of
-//! FunctionGemma as JSON where it can, and drops arguments without marks.
+//! A text between marks stays a text, also one of digits: the marks say so. FunctionGemma's are
+//! JSON where they can be, as in vLLM, unless the tool declares a text. Arguments without marks
+//! count, too, which vLLM drops.
 
 use super::{
     super::scan::{Expected, GemmaLiteral, GemmaStep, Match},
     block::{Block, BlockParser, Step},
     calls::Calls,
     parser::ToolParser,
+    schema::{Tools, Types},
 };
 
 /// The markers of a format.
@@ -39,6 +41,8 @@ const MAX_NAME_LEN: usize = 256;
 
 struct GemmaBlock {
     format: &'static GemmaFormat,
+    /// The tools of the request, if texts may be JSON.
+    tools: Option<Tools>,
     state: State,
 }
 
@@ -58,8 +62,18 @@ impl State {
 }
 
 impl GemmaBlock {
-    fn parser(format: &'static GemmaFormat) -> BlockParser<Self> {
-        BlockParser::new(Self { format, state: State::begin() })
+    fn parser(format: &'static GemmaFormat, tools: Option<Tools>) -> BlockParser<Self> {
+        BlockParser::new(Self { format, tools, state: State::begin() })
+    }
+
+    /// Returns a reader of the arguments of the function `name`.
+    fn literal(&self, name: &str) -> GemmaLiteral {
+        let Some(tools) = &self.tools else { return GemmaLiteral::new(self.format.mark) };
+        let schema = tools.parameters(name).and_then(|schema| schema.get("properties"));
+        let parameters = schema.and_then(|schema| schema.as_object()).into_iter().flatten();
+        let is_text = |parameter: &&String| tools.types(name, parameter) == Some(Types::STRING);
+        let texts = parameters.map(|(parameter, _)| parameter).filter(is_text).cloned();
+        GemmaLiteral::converting(self.format.mark, texts.collect())
     }
 
     fn arguments(&mut self, c: char, calls: &mut Calls) -> Step {
@@ -105,8 +119,9 @@ impl Block for GemmaBlock {
                 if word.is_empty() {
                     return Step::Refused;
                 }
+                let literal = self.literal(&word);
                 calls.start(word, None);
-                self.state = State::Arguments(GemmaLiteral::new(self.format.mark));
+                self.state = State::Arguments(literal);
                 self.arguments(c, calls)
             }
             State::Name(name) => {
@@ -129,9 +144,9 @@ impl Block for GemmaBlock {
 }
 
 pub(in super::super) fn gemma4() -> impl ToolParser {
-    GemmaBlock::parser(&GEMMA4)
+    GemmaBlock::parser(&GEMMA4, None)
 }
 
-pub(in super::super) fn functiongemma() -> impl ToolParser {
-    GemmaBlock::parser(&FUNCTION_GEMMA)
+pub(in super::super) fn functiongemma(tools: &Tools) -> impl ToolParser + use<> {
+    GemmaBlock::parser(&FUNCTION_GEMMA, Some(tools.clone()))
 }

@@ -8,24 +8,25 @@
 //! ```
 
 use super::{
-    function_block::{FunctionBlock, Tags},
+    function_block::{FunctionBlock, Names, Tags},
     parser::ToolParser,
     schema::Tools,
 };
 
 const CALL: &str = "<minimax:tool_call>";
-const FUNCTION: &str = "<invoke name=";
-const PARAMETER: &str = "<parameter name=";
-const FUNCTION_END: &str = "</invoke>";
+pub(super) const FUNCTION: &str = "<invoke name=";
+pub(super) const PARAMETER: &str = "<parameter name=";
+pub(super) const FUNCTION_END: &str = "</invoke>";
 const CALL_END: &str = "</minimax:tool_call>";
 
-const TAGS: Tags = Tags {
+pub(super) const TAGS: Tags = Tags {
     openings: &[CALL],
     first: &[FUNCTION],
     between: &[FUNCTION, CALL_END],
     in_function: &[PARAMETER, FUNCTION_END, CALL_END, FUNCTION],
     value_ends: &["</parameter>", PARAMETER, FUNCTION_END],
-    has_quotes: true,
+    name_end: ">",
+    names: Names::Quoted,
     // As in vLLM, and as the model's template writes them.
     has_framed_values: false,
 };

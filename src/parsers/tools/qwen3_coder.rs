@@ -11,24 +11,25 @@
 //! Models may leave out the outer tag and closing tags.
 
 use super::{
-    function_block::{FunctionBlock, Tags},
+    function_block::{FunctionBlock, Names, Tags},
     parser::ToolParser,
     schema::Tools,
 };
 
 const CALL: &str = "<tool_call>";
-const FUNCTION: &str = "<function=";
-const PARAMETER: &str = "<parameter=";
-const FUNCTION_END: &str = "</function>";
+pub(super) const FUNCTION: &str = "<function=";
+pub(super) const PARAMETER: &str = "<parameter=";
+pub(super) const FUNCTION_END: &str = "</function>";
 const CALL_END: &str = "</tool_call>";
 
-const TAGS: Tags = Tags {
+pub(super) const TAGS: Tags = Tags {
     openings: &[CALL, FUNCTION],
     first: &[FUNCTION],
     between: &[FUNCTION, CALL_END],
     in_function: &[PARAMETER, FUNCTION_END, CALL_END, FUNCTION],
     value_ends: &["</parameter>", PARAMETER, FUNCTION_END],
-    has_quotes: false,
+    name_end: ">",
+    names: Names::Bare,
     has_framed_values: true,
 };
 

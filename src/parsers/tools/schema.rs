@@ -77,11 +77,18 @@ impl Tools {
     pub(super) fn types(&self, tool: &str, parameter: &str) -> Option<Types> {
         let root = self.parameters(tool)?;
         let schema = root.get("properties")?.get(parameter)?;
-        let mut types = Types::default();
-        let mut schemas_left = MAX_SCHEMAS;
-        types.collect(schema, root, MAX_REFERENCES, &mut schemas_left);
-        (types != Types::default()).then_some(types)
+        Types::of(schema, root)
     }
+}
+
+/// Returns the schema that `schema` refers to, or itself.
+pub(super) fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+    let target = |schema: &'a Value| {
+        let pointer = schema.get("$ref").and_then(Value::as_str)?;
+        root.pointer(pointer.strip_prefix('#')?)
+    };
+    let references = std::iter::successors(Some(schema), |&schema| target(schema));
+    references.take(MAX_REFERENCES).last().unwrap_or(schema)
 }
 
 /// A set of JSON types.
@@ -99,9 +106,28 @@ impl Types {
     /// Text, whatever its form.
     pub(super) const STRING: Self =
         Self { null: false, boolean: false, number: false, string: true, composite: false };
+    /// Any JSON, or else text.
+    pub(super) const JSON: Self =
+        Self { null: false, boolean: false, number: false, string: true, composite: true };
     /// Any type, whatever the form of the text.
     pub(super) const ANY: Self =
         Self { null: true, boolean: true, number: true, string: true, composite: true };
+
+    /// Returns the type of this name, as for example `array[string]`. That is text if the name is
+    /// not known.
+    pub(super) fn named(name: &str) -> Self {
+        let mut types = Self::default();
+        types.add_name(name.split('[').next().unwrap_or_default().trim());
+        if types == Self::default() { Self::STRING } else { types }
+    }
+
+    /// Returns the types that a value of `schema` may have. `None` if the schema does not say.
+    pub(super) fn of(schema: &Value, root: &Value) -> Option<Self> {
+        let mut types = Self::default();
+        let mut schemas_left = MAX_SCHEMAS;
+        types.collect(schema, root, MAX_REFERENCES, &mut schemas_left);
+        (types != Self::default()).then_some(types)
+    }
 
     fn collect(
         &mut self,

@@ -10,23 +10,18 @@
 use super::{
     function_block::{FunctionBlock, Tags},
     parser::ToolParser,
+    qwen3_coder::{self, FUNCTION, FUNCTION_END, PARAMETER},
     schema::Tools,
 };
 
 const CALL: &str = "<seed:tool_call>";
-const FUNCTION: &str = "<function=";
-const PARAMETER: &str = "<parameter=";
-const FUNCTION_END: &str = "</function>";
 const CALL_END: &str = "</seed:tool_call>";
 
 const TAGS: Tags = Tags {
     openings: &[CALL, FUNCTION],
-    first: &[FUNCTION],
     between: &[FUNCTION, CALL_END],
     in_function: &[PARAMETER, FUNCTION_END, CALL_END, FUNCTION],
-    value_ends: &["</parameter>", PARAMETER, FUNCTION_END],
-    has_quotes: false,
-    has_framed_values: true,
+    ..qwen3_coder::TAGS
 };
 
 pub(in super::super) fn seed_oss(tools: &Tools) -> impl ToolParser + use<> {

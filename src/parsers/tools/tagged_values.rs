@@ -42,11 +42,22 @@ impl TaggedValues {
 
     /// Begins the value of a parameter.
     pub(super) fn begin(&mut self, key: &str, calls: &mut Calls) {
+        let types = self.tools.types(&self.name, key).unwrap_or(self.unknown);
+        self.begin_as(key, types, calls);
+    }
+
+    /// Begins the value of a parameter. Without types in the tools, it has those of `kind`.
+    pub(super) fn begin_or(&mut self, key: &str, kind: Option<Types>, calls: &mut Calls) {
+        let types = self.tools.types(&self.name, key).or(kind).unwrap_or(self.unknown);
+        self.begin_as(key, types, calls);
+    }
+
+    /// Begins the value of a parameter, whose types the text itself tells.
+    pub(super) fn begin_as(&mut self, key: &str, types: Types, calls: &mut Calls) {
         calls.arguments(if self.num_values == 0 { "" } else { ", " });
         calls.arguments(&quote_json(key));
         calls.arguments(": ");
         self.num_values += 1;
-        let types = self.tools.types(&self.name, key).unwrap_or(self.unknown);
         if types == Types::STRING {
             calls.arguments("\"");
         }
@@ -97,7 +108,7 @@ impl TaggedValues {
 
 /// Returns `text` as JSON of one of `types`, or as a string if it has none of them. As in vLLM, any
 /// JSON may stand for an object or an array, and for a value that may be no string.
-fn convert(text: &str, types: Types) -> String {
+pub(super) fn convert(text: &str, types: Types) -> String {
     let word = text.trim();
     if types.null && (word.eq_ignore_ascii_case("null") || word == "None") {
         return "null".to_owned();
