@@ -16,6 +16,8 @@ models! {
     bitnet_ternary: "bitnet-ternary",
     laguna: "laguna",
     laguna_elements: "laguna-elements",
+    minimax_text01: "minimax_text01",
+    minimax_text01_m1: "minimax_text01-m1",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

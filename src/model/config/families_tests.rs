@@ -420,6 +420,7 @@ fn other_spellings_are_read_as_their_family() {
         ("RWForCausalLM", "RefinedWebModel", "FalconForCausalLM"),
         ("TeleChat3ForCausalLM", "telechat3", "LlamaForCausalLM"),
         ("ChatGLMModel", "chatglm", "ChatGLMForConditionalGeneration"),
+        ("MiniMaxM1ForCausalLM", "minimax_m1", "MiniMaxText01ForCausalLM"),
         ("Glm4MoeForCausalLM", "sarvam_moe", "SarvamMoEForCausalLM"),
         ("LlamaForCausalLM", "internlm3", "InternLM3ForCausalLM"),
         ("LlamaForCausalLM", "exaone", "ExaoneForCausalLM"),

@@ -92,6 +92,7 @@ mod minicpm3;
 mod minicpmv;
 mod minimax;
 mod minimax_m2;
+mod minimax_text01;
 mod ministral;
 mod ministral3;
 mod mistral;
@@ -286,6 +287,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &bailing_moe_v3::FAMILY,
     &bitnet::FAMILY,
     &laguna::FAMILY,
+    &minimax_text01::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -304,6 +306,7 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     ("ChatGLMModel", "chatglm", &chatglm::FAMILY),
     ("TeleChat3ForCausalLM", "telechat3", &llama::FAMILY),
     ("BailingHybridForCausalLM", "bailing_hybrid", &bailing_moe_v3::FAMILY),
+    ("MiniMaxM1ForCausalLM", "minimax_m1", &minimax_text01::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that

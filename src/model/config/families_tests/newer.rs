@@ -11,6 +11,7 @@ pub(super) fn needed(architecture: &str) -> Value {
         "BailingMoeV3ForCausalLM" => json!({
             "layer_types": ["full_attention", "linear_attention"], "first_k_dense_replace": 0,
         }),
+        "MiniMaxText01ForCausalLM" | "MiniMaxM1ForCausalLM" => json!({ "postnorm": true }),
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }
@@ -96,6 +97,26 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("rope_interleave", json!(false)),
             refused("tie_word_embeddings", json!(true)),
             refused("layer_types", json!(["full_attention", "conv"])),
+        ],
+        "MiniMaxText01" => vec![
+            honoured("attn_type_list", json!([0, 1])),
+            unchanged("attn_type_list", json!([1, 1])),
+            honoured("layernorm_full_attention_alpha", json!(2.0)),
+            honoured("layernorm_full_attention_beta", json!(2.0)),
+            honoured("layernorm_linear_attention_alpha", json!(2.0)),
+            honoured("layernorm_linear_attention_beta", json!(2.0)),
+            honoured("layernorm_mlp_alpha", json!(2.0)),
+            honoured("layernorm_mlp_beta", json!(2.0)),
+            honoured("num_local_experts", json!(5)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("rotary_dim", json!(8)),
+            honoured("rms_norm_eps", json!(0.5)),
+            unchanged("shared_intermediate_size", json!(0)),
+            refused("attn_type_list", json!([0])),
+            refused("attn_type_list", json!([0, 2])),
+            refused("postnorm", json!(false)),
+            refused("shared_intermediate_size", json!(8)),
+            refused("num_attention_heads", json!(12)),
         ],
         "BitNet" => vec![
             honoured("attention_bias", json!(true)),
