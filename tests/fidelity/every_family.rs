@@ -26,7 +26,7 @@ const WITHOUT_WINDOWS: [&str; 8] = [
 ];
 
 /// Layers with a state alone, beside attention, and side by side with it.
-const WITH_STATES: [&str; 12] = [
+const WITH_STATES: [&str; 13] = [
     "mamba",
     "mamba2-limits",
     "bamba-biases",
@@ -39,6 +39,7 @@ const WITH_STATES: [&str; 12] = [
     "lfm2_moe",
     "minimax",
     "recurrent_gemma",
+    "bailing_moe_v2_5",
 ];
 
 /// Windows in every other layer, in five layers of six, and in three of four. Sinks beside windows,

@@ -140,6 +140,7 @@ from transformers.models.phimoe.modeling_phimoe import PhimoeRotaryEmbedding
 from safetensors.torch import load_file, save_file
 
 import authors
+import authors_states
 import wrappers
 from corpus import sentences, train_tokenizer
 
@@ -1694,6 +1695,7 @@ MODELS |= {
 }
 
 MODELS |= authors.models(tiniest, rope)
+MODELS |= authors_states.models(tiniest, rope)
 MODELS |= wrappers.models(SMALL, SHORT)
 
 # Parts of the names of embeddings and output layers.

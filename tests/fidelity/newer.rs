@@ -18,6 +18,8 @@ models! {
     laguna_elements: "laguna-elements",
     minimax_text01: "minimax_text01",
     minimax_text01_m1: "minimax_text01-m1",
+    bailing_moe_v2_5: "bailing_moe_v2_5",
+    bailing_moe_v2_5_plain: "bailing_moe_v2_5-plain",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

@@ -20,11 +20,11 @@ pub use latent::LatentConfig;
 pub use mamba::{Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms};
 pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alone};
 pub use moe::{GateClamp, GroupScoring, MoeConfig, Scoring, SharedExpert};
-pub(crate) use recurrent::StateLayers;
 pub use recurrent::{
     DeltaNetConfig, DeltaNetModules, GriffinConfig, KimiDeltaConfig, LightningConfig,
     RecurrentConfig, ShortConvConfig,
 };
+pub(crate) use recurrent::{LightningNames, StateLayers};
 pub(crate) use windows::WindowRule;
 pub(super) use windows::{LAYER_TYPES, SLIDING};
 

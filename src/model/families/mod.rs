@@ -6,6 +6,7 @@ mod arcee;
 mod axk1;
 mod bailing_moe;
 mod bailing_moe_v2;
+mod bailing_moe_v2_5;
 mod bailing_moe_v3;
 mod bamba;
 mod biogpt;
@@ -142,13 +143,13 @@ mod youtu;
 // The vocabulary of the files in this folder.
 use super::audio::AudioFamily;
 use super::config::{
-    AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
-    Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig,
-    LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields,
-    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms,
-    ParallelConfig, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert,
-    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
-    read_alike,
+    ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
+    EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
+    GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, Mamba2Fields,
+    Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig,
+    ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig, PerLayerConfig,
+    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig, StateLayers,
+    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -288,6 +289,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &bitnet::FAMILY,
     &laguna::FAMILY,
     &minimax_text01::FAMILY,
+    &bailing_moe_v2_5::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

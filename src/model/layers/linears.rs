@@ -105,8 +105,8 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
         }
         RecurrentConfig::Lightning(config) => {
             let qkv = lightning::qkv(config, |name| place.module(name));
-            let gate = Part::new(place.module(lightning::GATE), config.width());
-            vec![vec![qkv], vec![gate], out(lightning::OUT)]
+            let gate = Part::new(place.module(config.names.gate), config.width());
+            vec![vec![qkv], vec![gate], out(config.names.out)]
         }
         // No other files have models with this mixer.
         RecurrentConfig::Griffin(_) => Vec::new(),

@@ -1,0 +1,143 @@
+"""The fidelity tests' models of families whose layers carry a state, and which transformers lacks.
+
+Each is a model of transformers in which some mixers are replaced. The replacements are written from
+the formulas of vLLM 0.33, in a form that needs no states: all tokens at once, in any precision.
+`make_models.py` builds them.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import DeepseekV3Config
+from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek_v3
+
+from authors import LING, published, read, respelled, write
+
+
+def rms(x, weight, eps):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def rotated(x, width, theta):
+    """Turns the first `width` elements of heads, `[batch, tokens, heads, head_dim]`. A pair is an
+    element of each half."""
+    frequencies = theta ** -(torch.arange(0, width, 2, dtype=torch.float32) / width)
+    angles = torch.arange(x.shape[1], dtype=torch.float32)[:, None] * frequencies
+    cos, sin = angles.cos().to(x.dtype)[:, None], angles.sin().to(x.dtype)[:, None]
+    first, second, rest = x.split([width // 2, width // 2, x.shape[-1] - width], dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], dim=-1)
+
+
+class LightningAttention(nn.Module):
+    """vLLM's `BailingMoELinearAttention`."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        self.config, self.heads = config, config.num_attention_heads
+        self.dim = config.linear_head_dim
+        hidden, width = config.hidden_size, self.heads * self.dim
+        self.query_key_value = nn.Linear(hidden, 3 * width, bias=config.use_qkv_bias)
+        if config.use_qk_norm:
+            self.query_layernorm = nn.Linear(1, self.dim, bias=False)
+            self.key_layernorm = nn.Linear(1, self.dim, bias=False)
+            for norm in (self.query_layernorm, self.key_layernorm):
+                norm.weight = nn.Parameter(torch.ones(self.dim))
+        self.g_norm = nn.Linear(1, width, bias=False)
+        self.g_norm.weight = nn.Parameter(torch.ones(width))
+        self.g_proj = nn.Linear(hidden, width, bias=False)
+        self.dense = nn.Linear(width, hidden, bias=False)
+        factor = 1 - layer / (config.num_hidden_layers - 1) + 1e-5
+        start = 2 ** -(2 ** -(math.log2(self.heads) - 3))
+        self.slopes = [start ** (head + 1) * factor for head in range(self.heads)]
+
+    def forward(self, hidden_states, **_):
+        config, x = self.config, hidden_states
+        batch, tokens, _ = x.shape
+        qkv = self.query_key_value(x)
+        qkv = F.silu(qkv) if config.linear_silu else qkv
+        q, k, v = qkv.view(batch, tokens, 3, self.heads, self.dim).unbind(2)
+        if config.use_qk_norm:
+            q = rms(q, self.query_layernorm.weight, config.rms_norm_eps)
+            k = rms(k, self.key_layernorm.weight, config.rms_norm_eps)
+        if config.linear_rope:
+            width = int(self.dim * config.linear_rotary_factor)
+            theta = config.rope_parameters["rope_theta"]
+            q, k = rotated(q, width, theta), rotated(k, width, theta)
+        q = q * self.dim**-0.5
+        distances = torch.arange(tokens)[:, None] - torch.arange(tokens)
+        slopes = torch.tensor(self.slopes, dtype=torch.float32).to(x.dtype)[:, None, None]
+        decays = torch.exp(-slopes * distances.clamp(min=0)) * (distances >= 0)
+        scores = torch.einsum("bihd,bjhd->bhij", q, k) * decays
+        y = torch.einsum("bhij,bjhd->bihd", scores, v).reshape(batch, tokens, -1)
+        groups = y.unflatten(-1, (config.group_norm_size, -1))
+        y = rms(groups, 1.0, config.rms_norm_eps).flatten(2) * self.g_norm.weight
+        return self.dense(y * torch.sigmoid(self.g_proj(x))), None
+
+
+class WithLightning(deepseek_v3.DeepseekV3DecoderLayer):
+    """A layer of DeepSeek V3 that has lightning attention if the config says so."""
+
+    def __init__(self, config, layer_idx):
+        super().__init__(config, layer_idx)
+        group = getattr(config, "layer_group_size", None)
+        if group is None:
+            return
+        if (layer_idx + 1) % group:
+            self.self_attn = LightningAttention(config, layer_idx)
+        else:
+            # vLLM has the model's number in these norms, too.
+            norms = (self.self_attn.q_a_layernorm, self.self_attn.kv_a_layernorm)
+            for norm in filter(None, norms):
+                norm.variance_epsilon = config.rms_norm_eps
+
+
+deepseek_v3.DeepseekV3DecoderLayer = WithLightning
+
+
+def as_ling_2_5(folder):
+    """Rewrites a DeepSeek V3 with lightning attention as a Ling 2.5."""
+    tensors, config = read(folder)
+    tensors = respelled(
+        tensors,
+        [*LING, ("self_attn", "attention"), ("gate.e_score_correction_bias", "gate.expert_bias")],
+    )
+    names = dict(
+        n_routed_experts="num_experts", n_shared_experts="num_shared_experts",
+        linear_rotary_factor="partial_rotary_factor",
+    )
+    config["head_dim"] = config.pop("linear_head_dim")
+    config = published(
+        config, "BailingMoeV2_5ForCausalLM", "bailing_hybrid", names, ["attention_bias"],
+        score_function="sigmoid", moe_router_enable_expert_bias=True, use_bias=False,
+        router_dtype="fp32", num_nextn_predict_layers=0,
+    )
+    write(folder, tensors, config)
+
+
+def models(tiniest, rope):
+    """Returns the models by their folders. `tiniest` makes one of a config, with smallest sizes."""
+    latent = dict(
+        kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=6,
+        num_experts_per_tok=2, moe_intermediate_size=8, tie_word_embeddings=False,
+    )
+    return {
+        "bailing_moe_v2_5": tiniest(
+            DeepseekV3Config, "head_dim", **latent, num_hidden_layers=4, num_attention_heads=4,
+            num_key_value_heads=4, q_lora_rank=10, first_k_dense_replace=1, n_routed_experts=8,
+            n_group=4, topk_group=2, routed_scaling_factor=2.5, layer_group_size=2,
+            linear_head_dim=8, linear_rotary_factor=0.5, linear_rope=True, linear_silu=False,
+            use_qk_norm=True, use_qkv_bias=False, group_norm_size=4, **rope("default", 6_000.0),
+        )
+        | dict(rewrite=as_ling_2_5, runs=[(None, [1, 7, 70])]),
+        "bailing_moe_v2_5-plain": tiniest(
+            DeepseekV3Config, "head_dim", **latent, num_hidden_layers=3, num_attention_heads=2,
+            num_key_value_heads=2, q_lora_rank=None, first_k_dense_replace=0, n_routed_experts=4,
+            n_group=1, topk_group=1, n_shared_experts=2, norm_topk_prob=False,
+            routed_scaling_factor=1.5, rms_norm_eps=1e-3, layer_group_size=3,
+            linear_head_dim=10, linear_rotary_factor=1.0, linear_rope=False, linear_silu=True,
+            use_qk_norm=False, use_qkv_bias=True, group_norm_size=1, **rope("default", 500.0),
+        )
+        | dict(rewrite=as_ling_2_5),
+    }
