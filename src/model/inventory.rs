@@ -5,6 +5,7 @@
 mod mamba;
 mod optional;
 mod recurrent;
+mod shared_blocks;
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -303,6 +304,9 @@ fn outside(config: &ModelConfig) -> Shapes {
 
 /// Returns the tensors of layer `index`.
 fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
+    if let Some(shared) = config.shared_blocks {
+        return shared_blocks::of_layer(config, index, shared);
+    }
     let (layer, names, hidden) = (&config.layers[index], &config.names, config.hidden_size);
     let mut tensors = Tensors::default();
     let module = |name: &str| names.of_layer(index, name);

@@ -26,7 +26,7 @@ const WITHOUT_WINDOWS: [&str; 8] = [
 ];
 
 /// Layers with a state alone, beside attention, and side by side with it.
-const WITH_STATES: [&str; 13] = [
+const WITH_STATES: [&str; 14] = [
     "mamba",
     "mamba2-limits",
     "bamba-biases",
@@ -40,6 +40,7 @@ const WITH_STATES: [&str; 13] = [
     "minimax",
     "recurrent_gemma",
     "bailing_moe_v2_5",
+    "zamba2",
 ];
 
 /// Windows in every other layer, in five layers of six, and in three of four. Sinks beside windows,

@@ -130,6 +130,7 @@ from transformers import (
     Starcoder2Config,
     VaultGemmaConfig,
     YoutuConfig,
+    Zamba2Config,
 )
 from transformers import Mistral4ForCausalLM
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast
@@ -1691,6 +1692,24 @@ MODELS |= {
         attention_bias=True, tie_word_embeddings=True,
         **rope("yarn", 500.0, factor=8.0, original_max_position_embeddings=8,
                llama_4_scaling_beta=0.3),
+    ),
+}
+
+MODELS |= {
+    "zamba2": small(
+        Zamba2Config, "head_dim num_key_value_heads", num_hidden_layers=3, hidden_size=24,
+        intermediate_size=16, num_attention_heads=3, n_mamba_heads=4, mamba_d_state=8,
+        adapter_rank=4, layers_block_type=["linear_attention", "hybrid", "hybrid"],
+        tie_word_embeddings=True,
+    )
+    | dict(runs=[(None, [1, 40])]),
+    "zamba2-blocks": tiniest(
+        Zamba2Config, "head_dim num_key_value_heads", num_hidden_layers=4, n_mamba_heads=6,
+        mamba_d_state=6, mamba_d_conv=3, mamba_ngroups=2, adapter_rank=3, num_mem_blocks=2,
+        layers_block_type=["hybrid", "linear_attention", "hybrid", "hybrid"],
+        use_shared_attention_adapter=True, use_mem_rope=True, add_bias_linear=True,
+        rms_norm_eps=1e-3, tie_word_embeddings=True, time_step_min=0.01, initializer_range=0.12,
+        **rope("default", 500.0),
     ),
 }
 

@@ -20,6 +20,8 @@ models! {
     minimax_text01_m1: "minimax_text01-m1",
     bailing_moe_v2_5: "bailing_moe_v2_5",
     bailing_moe_v2_5_plain: "bailing_moe_v2_5-plain",
+    zamba2: "zamba2",
+    zamba2_blocks: "zamba2-blocks",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

@@ -15,6 +15,7 @@ mod quantization;
 mod retrieval;
 mod rope;
 mod sentence_class;
+mod shared_blocks;
 mod short_context;
 mod source;
 mod thinker;
@@ -38,6 +39,7 @@ pub(crate) use layer::{
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
 pub(crate) use model::{NormedResidual, OtherNorms, SumProjection, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
+pub use shared_blocks::SharedBlocks;
 
 pub(crate) use file::Fields;
 #[cfg(test)]

@@ -13,7 +13,8 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
-    LayerConfig, MlpConfig, causality, layer, max_model_len, quantization, unsupported, wrapped,
+    LayerConfig, MlpConfig, SharedBlocks, causality, layer, max_model_len, quantization,
+    unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, TextPlace, WeightNames};
@@ -66,6 +67,8 @@ pub struct ModelConfig {
     /// Whether the outputs of a layer's experts are added after the next layer, whose mixer and MLP
     /// do not read them.
     pub(crate) has_shortcuts: bool,
+    /// Blocks that several layers share, in families that have them.
+    pub shared_blocks: Option<SharedBlocks>,
     /// The factors of a stream that goes on with normalised hidden states, in families that have
     /// it.
     pub(crate) normed_residual: Option<NormedResidual>,
@@ -403,6 +406,7 @@ impl ModelConfig {
             altup: None,
             gemma4: None,
             has_shortcuts: false,
+            shared_blocks: None,
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,
             normalizes_head: false,

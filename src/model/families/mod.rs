@@ -139,6 +139,7 @@ mod two_towers;
 mod vaultgemma;
 mod wrappers;
 mod youtu;
+mod zamba2;
 
 // The vocabulary of the files in this folder.
 use super::audio::AudioFamily;
@@ -146,10 +147,10 @@ use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
     EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
     GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, Mamba2Fields,
-    Mamba2Multipliers, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig,
-    ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig, PerLayerConfig,
-    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedExpert, ShortConvConfig, StateLayers,
-    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+    Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind,
+    MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig, PerLayerConfig,
+    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedBlocks, SharedExpert, ShortConvConfig,
+    StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -290,6 +291,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &laguna::FAMILY,
     &minimax_text01::FAMILY,
     &bailing_moe_v2_5::FAMILY,
+    &zamba2::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
