@@ -1,6 +1,6 @@
-"""The fidelity tests' models of families whose layers carry a state, and which transformers lacks.
+"""The fidelity tests' models of families which transformers lacks, or has in other classes alone.
 
-Each is a model of transformers in which some mixers are replaced. The replacements are written from
+Most are models of transformers in which some mixers are replaced. The replacements are written from
 the formulas of vLLM 0.33, in a form that needs no states: all tokens at once, in any precision.
 `make_models.py` builds them.
 """
@@ -10,8 +10,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import DeepseekV3Config
+from transformers import AutoModelForCausalLM, DeepseekV3Config, GenerationMixin, Step3p7TextConfig
+from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek_v3
+from transformers.models.step3p7 import modeling_step3p7 as step3p7
 
 from authors import LING, published, read, respelled, write
 
@@ -116,13 +118,111 @@ def as_ling_2_5(folder):
     write(folder, tensors, config)
 
 
+class Step3p5ForCausalLM(step3p7.Step3p7PreTrainedModel, GenerationMixin):
+    """The text model of Step 3.7 alone, which transformers has no class for."""
+
+    config_class = Step3p7TextConfig
+    base_model_prefix = "model"
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = step3p7.Step3p7TextModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def forward(self, input_ids=None, **rest):
+        hidden = self.model(input_ids, **rest).last_hidden_state
+        return CausalLMOutputWithPast(logits=self.lm_head(hidden))
+
+
+AutoModelForCausalLM.register(Step3p7TextConfig, Step3p5ForCausalLM, exist_ok=True)
+
+
+def as_step3p5(folder):
+    """Gives a text model of Step 3.7 the names and the fields of Step 3.5's published config."""
+    tensors, config = read(folder)
+    together = {}
+    for name, tensor in tensors.items():
+        if name.endswith("mlp.experts.gate_up_proj"):
+            start = name.removesuffix("mlp.experts.gate_up_proj")
+            gate, up = tensor.chunk(2, dim=1)
+            together |= {f"{start}moe.gate_proj.weight": gate, f"{start}moe.up_proj.weight": up}
+        else:
+            together[name] = tensor
+    pairs = [
+        ("mlp.experts.down_proj", "moe.down_proj.weight"), ("mlp.shared_experts", "share_expert"),
+        ("mlp.gate.e_score_correction_bias", "moe.router_bias"), ("mlp.gate.", "moe.gate."),
+    ]
+    ropes, kinds = config.pop("rope_parameters"), config["layer_types"]
+    sparse = [i for i, kind in enumerate(config.pop("mlp_layer_types")) if kind == "sparse"]
+    config.pop("per_layer_config", None)
+    own = dict(
+        num_key_value_heads="num_attention_groups", n_routed_experts="moe_num_experts",
+        num_experts_per_tok="moe_top_k",
+    )
+    config = {own.get(name, name): value for name, value in config.items()}
+    for name in "num_local_experts hidden_act query_pre_attn_scalar attention_bias".split():
+        config.pop(name, None)
+    # Layers for several tokens a step go on with the lists.
+    last = kinds[-1]
+    scaling = {k: v for k, v in ropes["full_attention"].items() if k != "rope_theta"}
+    scaling.pop("partial_rotary_factor", None)
+    config |= dict(
+        architectures=["Step3p5ForCausalLM"], model_type="step3p5", layer_types=kinds + [last],
+        rope_theta=[ropes[kind]["rope_theta"] for kind in kinds + [last]],
+        partial_rotary_factors=[
+            ropes[kind].get("partial_rotary_factor", 1.0) for kind in kinds + [last]
+        ],
+        rope_scaling=scaling, yarn_only_types=["full_attention"],
+        moe_layers_enum=",".join(map(str, sparse + [len(kinds)])), use_rope_layers=[],
+        num_nextn_predict_layers=1, use_head_wise_attn_gate=True, use_moe_router_bias=True,
+        moe_router_activation="sigmoid", norm_expert_weight=True, need_fp32_gate=True,
+        att_impl_type="GQA", zero_centered=True, sink=False,
+        attention_other_setting=dict(
+            attention_type="sliding_attention",
+            num_attention_heads=config.pop("num_sliding_attention_heads"),
+            num_attention_groups=config["num_attention_groups"], head_dim=config["head_dim"],
+        ),
+    )
+    for name in ("swiglu_limits", "swiglu_limits_shared"):
+        if config.get(name):
+            config[name] = config[name] + [0.0]
+    write(folder, respelled(together, pairs), config)
+
+
 def models(tiniest, rope):
     """Returns the models by their folders. `tiniest` makes one of a config, with smallest sizes."""
     latent = dict(
         kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=6,
         num_experts_per_tok=2, moe_intermediate_size=8, tie_word_embeddings=False,
     )
+    step = dict(num_experts_per_tok=2, moe_intermediate_size=8, share_expert_dim=12)
+    default = dict(rope_type="default", rope_theta=100.0)
     return {
+        "step3p5": tiniest(
+            Step3p7TextConfig, **step, num_hidden_layers=4, n_routed_experts=6, sliding_window=6,
+            layer_types=["full_attention", "sliding_attention"] * 2, num_sliding_attention_heads=4,
+            mlp_layer_types=["dense", "sparse", "sparse", "sparse"], moe_router_scaling_factor=1.5,
+            swiglu_limits=[0.0, 0.0, 1.0, 1.5], swiglu_limits_shared=[1.0, 0.0, 0.0, 1.25],
+            rope_parameters=dict(
+                full_attention=dict(
+                    rope_type="llama3", rope_theta=500.0, partial_rotary_factor=0.5, factor=2.0,
+                    low_freq_factor=1.0, high_freq_factor=32.0,
+                    original_max_position_embeddings=64,
+                ),
+                sliding_attention=default,
+            ),
+        )
+        | dict(rewrite=as_step3p5),
+        "step3p5-wide": tiniest(
+            Step3p7TextConfig, **step, num_hidden_layers=3, n_routed_experts=4, sliding_window=9,
+            head_dim=10, num_key_value_heads=3, rms_norm_eps=1e-3, tie_word_embeddings=True,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+            mlp_layer_types=["sparse", "dense", "sparse"],
+            rope_parameters=dict(full_attention=default | dict(rope_theta=700.0),
+                                 sliding_attention=default),
+        )
+        | dict(rewrite=as_step3p5),
         "bailing_moe_v2_5": tiniest(
             DeepseekV3Config, "head_dim", **latent, num_hidden_layers=4, num_attention_heads=4,
             num_key_value_heads=4, q_lora_rank=10, first_k_dense_replace=1, n_routed_experts=8,

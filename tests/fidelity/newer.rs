@@ -22,6 +22,8 @@ models! {
     bailing_moe_v2_5_plain: "bailing_moe_v2_5-plain",
     zamba2: "zamba2",
     zamba2_blocks: "zamba2-blocks",
+    step3p5: "step3p5",
+    step3p5_wide: "step3p5-wide",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

@@ -151,6 +151,8 @@ pub enum GateForm {
     Softplus,
     /// The softplus of a number for each head.
     SoftplusOfHeads,
+    /// The sigmoid of a number for each head.
+    SigmoidOfHeads,
 }
 
 /// Biases of scores, one for each head and bucket of distances: HF
@@ -244,6 +246,8 @@ pub struct MlpConfig {
     pub sparsity: Option<f64>,
     /// The RMS norm before the projection back.
     pub(crate) inner_norm: Option<&'static str>,
+    /// The largest activated gate, and the largest magnitude of the value that it gates.
+    pub limit: Option<f32>,
     /// The factor of the gate, before its activation.
     pub gate_multiplier: f32,
     /// The factor of the output.
@@ -265,7 +269,7 @@ impl AttentionConfig {
     pub(crate) fn gate_size(&self) -> usize {
         match self.gate {
             GateForm::Sigmoid | GateForm::Softplus => self.o_size(),
-            GateForm::SoftplusOfHeads => self.num_heads,
+            GateForm::SoftplusOfHeads | GateForm::SigmoidOfHeads => self.num_heads,
         }
     }
 
@@ -375,6 +379,7 @@ pub(crate) fn read_alike(
         down_bias: mlp_bias,
         sparsity: None,
         inner_norm: None,
+        limit: None,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,
     };

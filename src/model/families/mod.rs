@@ -135,6 +135,7 @@ mod smollm3;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod step3p5;
 mod two_towers;
 mod vaultgemma;
 mod wrappers;
@@ -292,6 +293,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &minimax_text01::FAMILY,
     &bailing_moe_v2_5::FAMILY,
     &zamba2::FAMILY,
+    &step3p5::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

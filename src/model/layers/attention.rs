@@ -38,6 +38,7 @@ fn gated(output: Tensor<2>, gate: Tensor<2>, form: GateForm) -> Tensor<2> {
         GateForm::Sigmoid => gated_norm(output, gate, 0, &SIGMOID_GATE),
         GateForm::Softplus => gated_norm(output, gate, 0, &SOFTPLUS_GATE),
         GateForm::SoftplusOfHeads => times_by_head(output, activate(gate, Activation::Softplus)),
+        GateForm::SigmoidOfHeads => times_by_head(output, activate(gate, Activation::Sigmoid)),
     }
 }
 
