@@ -379,6 +379,10 @@ fn add_attention(
     if let Some(norm) = attention.output_norm {
         tensors.weight(&module(norm), &[attention.o_size()]);
     }
+    if let Some(low_rank) = attention.low_rank {
+        tensors.weight(&module(low_rank.norm), &[low_rank.rank]);
+        tensors.weight(&module(low_rank.output), &[attention.q_size(), low_rank.rank]);
+    }
     if let Some(sinks) = attention.sinks {
         tensors.0.push((module(sinks), vec![num_heads]));
     }

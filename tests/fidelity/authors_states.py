@@ -10,12 +10,19 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import AutoModelForCausalLM, DeepseekV3Config, GenerationMixin, Step3p7TextConfig
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    Ernie4_5_MoeConfig,
+    GenerationMixin,
+    Step3p7TextConfig,
+)
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek_v3
+from transformers.models.ernie4_5_moe import modeling_ernie4_5_moe as ernie
 from transformers.models.step3p7 import modeling_step3p7 as step3p7
 
-from authors import LING, published, read, respelled, write
+from authors import ERNIE_ALONE, LING, published, read, respelled, without_choice_biases, write
 
 
 def rms(x, weight, eps):
@@ -118,6 +125,77 @@ def as_ling_2_5(folder):
     write(folder, tensors, config)
 
 
+class LowRankAttention(nn.Module):
+    """vLLM's `Step3TextAttention`."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, hidden = config, config.hidden_size
+        self.heads, self.dim = config.num_attention_heads, config.step_head_dim
+        self.q_proj = nn.Linear(hidden, config.share_q_dim, bias=False)
+        self.k_proj = nn.Linear(hidden, self.dim, bias=False)
+        self.v_proj = nn.Linear(hidden, self.dim, bias=False)
+        self.inter_norm = nn.Linear(1, config.share_q_dim, bias=False)
+        self.inter_norm.weight = nn.Parameter(torch.ones(config.share_q_dim))
+        self.wq = nn.Linear(config.share_q_dim, self.heads * self.dim, bias=False)
+        self.o_proj = nn.Linear(self.heads * self.dim, hidden, bias=False)
+
+    def forward(self, hidden_states, **_):
+        x, eps = hidden_states, self.config.rms_norm_eps
+        q = self.wq(rms(self.q_proj(x), self.inter_norm.weight, eps))
+        q = q.unflatten(-1, (self.heads, self.dim))
+        k = self.k_proj(x).unsqueeze(2)
+        theta = self.config.rope_parameters["rope_theta"]
+        q, k = rotated(q, self.dim, theta), rotated(k, self.dim, theta)
+        scores = torch.einsum("bihd,bjd->bhij", q, k.squeeze(2)) * self.dim**-0.5
+        tokens = x.shape[1]
+        later = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(later, -math.inf).softmax(-1)
+        y = torch.einsum("bhij,bjd->bihd", weights, self.v_proj(x))
+        return self.o_proj(y.flatten(2)), None
+
+
+class WithLowRank(ernie.Ernie4_5_MoeDecoderLayer):
+    """A layer of ERNIE 4.5 with queries of a low rank, if the config has one."""
+
+    def __init__(self, config, layer_idx):
+        super().__init__(config, layer_idx)
+        if getattr(config, "share_q_dim", None):
+            self.self_attn = LowRankAttention(config)
+
+
+ernie.Ernie4_5_MoeDecoderLayer = WithLowRank
+
+
+def as_step3(folder):
+    """Rewrites an ERNIE with queries of a low rank as the text model of Step 3."""
+    tensors, config = read(folder)
+    count = config["moe_num_experts"]
+    together = {}
+    for name, tensor in tensors.items():
+        if ".mlp.experts.0." in name:
+            each = [tensors[name.replace("experts.0.", f"experts.{i}.")] for i in range(count)]
+            together[name.replace("mlp.experts.0.", "moe.")] = torch.stack(each)
+        elif ".mlp.experts." not in name and not name.endswith("e_score_correction_bias"):
+            together[name] = tensor
+    first = config["moe_layer_start_index"]
+    names = dict(
+        moe_k="moe_top_k", max_position_embeddings="max_position_embedding",
+        num_key_value_heads="num_attention_groups", step_head_dim="head_dim",
+    )
+    sparse = range(first, config["num_hidden_layers"])
+    num_shared = config.pop("moe_num_shared_experts")
+    config["share_expert_dim"] = num_shared * config["moe_intermediate_size"]
+    config = published(
+        config, "Step3TextForCausalLM", "step3_text", names,
+        [*ERNIE_ALONE, "moe_layer_start_index", "head_dim", "hidden_act"],
+        norm_expert_weight=config["moe_norm_min"] < 1, num_attention_groups=1,
+        moe_layers_enum=",".join(map(str, sparse)),
+    )
+    pairs = [("mlp.shared_experts", "share_expert"), ("mlp.gate.", "moe.gate.")]
+    write(folder, respelled(together, pairs), config)
+
+
 class Step3p5ForCausalLM(step3p7.Step3p7PreTrainedModel, GenerationMixin):
     """The text model of Step 3.7 alone, which transformers has no class for."""
 
@@ -196,9 +274,24 @@ def models(tiniest, rope):
         kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=6,
         num_experts_per_tok=2, moe_intermediate_size=8, tie_word_embeddings=False,
     )
+    ernie_moe = dict(
+        moe_intermediate_size=8, use_bias=False, moe_num_shared_experts=2, num_attention_heads=3,
+    )
     step = dict(num_experts_per_tok=2, moe_intermediate_size=8, share_expert_dim=12)
     default = dict(rope_type="default", rope_theta=100.0)
     return {
+        "step3_text": tiniest(
+            Ernie4_5_MoeConfig, "head_dim", **ernie_moe, num_hidden_layers=3, moe_num_experts=5,
+            moe_k=2, moe_layer_start_index=1, moe_norm_min=1.0, share_q_dim=10, step_head_dim=12,
+            tie_word_embeddings=False, **rope("default", 5_000.0),
+        )
+        | dict(before=without_choice_biases, rewrite=as_step3),
+        "step3_text-normalized": tiniest(
+            Ernie4_5_MoeConfig, "head_dim", **ernie_moe, num_hidden_layers=2, moe_num_experts=4,
+            moe_k=3, moe_layer_start_index=0, share_q_dim=16, step_head_dim=8, rms_norm_eps=1e-3,
+            tie_word_embeddings=True, **rope("default", 500.0),
+        )
+        | dict(before=without_choice_biases, rewrite=as_step3),
         "step3p5": tiniest(
             Step3p7TextConfig, **step, num_hidden_layers=4, n_routed_experts=6, sliding_window=6,
             layer_types=["full_attention", "sliding_attention"] * 2, num_sliding_attention_heads=4,

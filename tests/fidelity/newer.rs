@@ -24,6 +24,8 @@ models! {
     zamba2_blocks: "zamba2-blocks",
     step3p5: "step3p5",
     step3p5_wide: "step3p5-wide",
+    step3_text: "step3_text",
+    step3_text_normalized: "step3_text-normalized",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

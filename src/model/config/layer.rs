@@ -4,6 +4,7 @@ mod activation;
 mod heads;
 mod kind;
 mod latent;
+mod low_rank;
 mod mamba;
 mod moe;
 mod recurrent;
@@ -17,6 +18,7 @@ use crate::model::family::{AttentionNames, Bias, Family, HeadNormRule, LayerNorm
 pub use activation::ActivationName;
 pub(crate) use kind::{MixerKind, kinds};
 pub use latent::LatentConfig;
+pub(crate) use low_rank::LowRankQueries;
 pub use mamba::{Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms};
 pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alone};
 pub use moe::{GateClamp, GroupScoring, MoeConfig, Scoring, SharedExpert};
@@ -135,6 +137,8 @@ pub struct AttentionConfig {
     /// Whether a file has the elements of both halves of whole query and key heads side by side,
     /// although less than a head rotates. They are taken apart when the file is read.
     pub(crate) parts_halves: bool,
+    /// The low rank of queries, if they have one.
+    pub(crate) low_rank: Option<LowRankQueries>,
     /// Whether the output is multiplied by a gate of a projection. Its rows follow those of each
     /// query head in the module of queries, if they have no module of their own.
     pub has_gate: bool,
@@ -424,6 +428,7 @@ pub(crate) fn read_alike(
         cached_heads: None,
         joins_halves: false,
         parts_halves: false,
+        low_rank: None,
         has_gate: false,
         gate: GateForm::Sigmoid,
     };

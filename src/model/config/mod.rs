@@ -47,8 +47,8 @@ pub(in crate::model) use file::fields;
 pub(super) use file::{POSITIONS_MAX, SIZE_MAX};
 pub(super) use gguf::architectures_of as gguf_architectures;
 pub(super) use layer::{
-    LightningNames, Mamba2Fields, MambaFields, StateLayers, WindowRule, hybrid, inner_size,
-    mixers_alone, read_alike,
+    LightningNames, LowRankQueries, Mamba2Fields, MambaFields, StateLayers, WindowRule, hybrid,
+    inner_size, mixers_alone, read_alike,
 };
 pub(super) use max_model_len::within_limit;
 pub(super) use model::{EmbeddingProjections, stored_dtype};

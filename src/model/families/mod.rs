@@ -135,6 +135,7 @@ mod smollm3;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod step3_text;
 mod step3p5;
 mod two_towers;
 mod vaultgemma;
@@ -147,11 +148,12 @@ use super::audio::AudioFamily;
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
     EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
-    GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, Mamba2Fields,
-    Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields, MambaNorms, Mixer, MixerKind,
-    MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig, PerLayerConfig,
-    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedBlocks, SharedExpert, ShortConvConfig,
-    StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+    GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, LowRankQueries,
+    Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields, MambaNorms, Mixer,
+    MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig,
+    PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedBlocks, SharedExpert,
+    ShortConvConfig, StateLayers, TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone,
+    read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -294,6 +296,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &bailing_moe_v2_5::FAMILY,
     &zamba2::FAMILY,
     &step3p5::FAMILY,
+    &step3_text::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

@@ -84,6 +84,9 @@ const HEADS: &str = "num_sliding_attention_heads";
 /// The object with the sizes of layers with a window.
 const OTHER: &str = "attention_other_setting";
 
+/// The layers with experts.
+const INDICES: &str = "moe_layers_enum";
+
 /// The most heads of a layer, as in other families.
 const HEADS_MAX: usize = 4_096;
 
@@ -259,22 +262,28 @@ fn refuse(fields: &Fields) -> Result<(), ConfigError> {
 /// in a list or in a text with commas. Each may go on with layers after the last.
 fn sparse_layers(fields: &Fields, count: usize) -> Result<Vec<bool>, ConfigError> {
     const KINDS: &str = "mlp_layer_types";
-    const INDICES: &str = "moe_layers_enum";
     if let Some(list) = fields.value(KINDS).and_then(Value::as_array) {
         let cut = Value::from(list.iter().take(count).cloned().collect::<Vec<_>>());
         let flags = fields.with(KINDS, cut).flags(KINDS, ["dense", "sparse"], count)?;
         return Ok(flags.unwrap_or_default());
     }
-    let indices = match fields.value(INDICES) {
-        None => return Err(fields.missing(INDICES, "the layers with experts")),
-        Some(Value::String(text)) => {
-            let indices = text.trim().split(',').map(|index| index.trim().parse::<usize>().ok());
-            let expected = "the layers with experts, divided by commas";
-            indices.collect::<Option<_>>().ok_or_else(|| fields.invalid(INDICES, expected))?
-        }
-        Some(_) => fields.indices(INDICES)?,
-    };
+    let missing = || fields.missing(INDICES, "the layers with experts");
+    let indices = listed_layers(fields)?.ok_or_else(missing)?;
     Ok((0..count).map(|layer| indices.contains(&layer)).collect())
+}
+
+/// Returns the layers with experts, if there is a list of them, or a text with commas.
+pub(super) fn listed_layers(fields: &Fields) -> Result<Option<Vec<usize>>, ConfigError> {
+    match fields.value(INDICES) {
+        None => Ok(None),
+        Some(Value::String(text)) => {
+            let indices = text.split(',').map(|index| index.trim().parse::<usize>().ok());
+            let indices: Option<Vec<usize>> = indices.collect();
+            let expected = "the layers with experts, divided by commas";
+            indices.map(Some).ok_or_else(|| fields.invalid(INDICES, expected))
+        }
+        Some(_) => fields.indices(INDICES).map(Some),
+    }
 }
 
 /// Reads the limit of each layer. Zero and null are none. The list may go on with layers after the

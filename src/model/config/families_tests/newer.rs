@@ -21,6 +21,7 @@ pub(super) fn needed(architecture: &str) -> Value {
             "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
             "moe_layers_enum": "1,2", "sliding_window": 8, "rope_theta": [500.0, 100.0, 100.0],
         }),
+        "Step3TextForCausalLM" => json!({ "num_key_value_heads": 1, "moe_layers_enum": "1" }),
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }
@@ -225,6 +226,23 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("use_head_wise_attn_gate", json!(false)),
             refused("use_moe_router_bias", json!(false)),
             refused("moe_router_activation", json!("softmax")),
+            refused("attention_bias", json!(true)),
+            refused("mlp_bias", json!(true)),
+        ],
+        "Step3Text" => vec![
+            honoured("share_q_dim", json!(24)),
+            honoured("moe_layers_enum", json!("0, 1")),
+            honoured("moe_layers_enum", json!([0])),
+            honoured("moe_num_experts", json!(16)),
+            honoured("moe_top_k", json!(2)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("share_expert_dim", json!(8)),
+            honoured("norm_expert_weight", json!(true)),
+            honoured("rope_theta", json!(77.0)),
+            honoured("max_position_embedding", json!(99)),
+            refused("share_q_dim", json!(0)),
+            refused("num_attention_groups", json!(2)),
+            refused("moe_layers_enum", json!("1;2")),
             refused("attention_bias", json!(true)),
             refused("mlp_bias", json!(true)),
         ],
