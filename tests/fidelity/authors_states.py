@@ -5,6 +5,7 @@ the formulas of vLLM 0.33, in a form that needs no states: all tokens at once, i
 `make_models.py` builds them.
 """
 
+import copy
 import math
 
 import torch
@@ -15,11 +16,13 @@ from transformers import (
     DeepseekV3Config,
     Ernie4_5_MoeConfig,
     GenerationMixin,
+    NemotronHConfig,
     Step3p7TextConfig,
 )
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek_v3
 from transformers.models.ernie4_5_moe import modeling_ernie4_5_moe as ernie
+from transformers.models.nemotron_h import modeling_nemotron_h as nemotron_h
 from transformers.models.step3p7 import modeling_step3p7 as step3p7
 
 from authors import ERNIE_ALONE, LING, published, read, respelled, without_choice_biases, write
@@ -196,6 +199,60 @@ def as_step3(folder):
     write(folder, respelled(together, pairs), config)
 
 
+class OfSizes(nemotron_h.NemotronHBlock):
+    """A layer of Nemotron-H with the fields of its own block, if the config has blocks."""
+
+    def __init__(self, config, layer_idx):
+        blocks = getattr(config, "block_configs", None)
+        own = copy.copy(config)
+        for field, value in (blocks[layer_idx] if blocks else {}).items():
+            if field not in ("block_type", "sliding_window"):
+                setattr(own, field, value)
+        super().__init__(own if blocks else config, layer_idx)
+        self.window = blocks[layer_idx].get("sliding_window") if blocks else None
+        if blocks and hasattr(self.mixer, "config"):
+            self.mixer.config = config if self.block_type == "full_attention" else own
+
+    def forward(self, hidden_states, attention_mask=None, **rest):
+        if self.window:
+            tokens = torch.arange(hidden_states.shape[1])
+            distances = tokens[:, None] - tokens
+            is_hidden = (distances < 0) | (distances >= self.window)
+            least = torch.finfo(hidden_states.dtype).min
+            attention_mask = torch.zeros(is_hidden.shape, dtype=hidden_states.dtype)
+            attention_mask = attention_mask.masked_fill(is_hidden, least)[None, None]
+        return super().forward(hidden_states, attention_mask=attention_mask, **rest)
+
+
+nemotron_h.NemotronHBlock = OfSizes
+
+
+def as_puzzle(folder):
+    """Gives a Nemotron-H with blocks the fields of its published config."""
+    tensors, config = read(folder)
+    blockwise = {field for block in config["block_configs"] for field in block}
+    dropped = ["layers_block_type", "hybrid_override_pattern", *blockwise]
+    config = {name: value for name, value in config.items() if name not in dropped}
+    config |= dict(architectures=["NemotronHPuzzleForCausalLM"], model_type="nemotron_h_puzzle")
+    write(folder, tensors, config)
+
+
+def blocks(*listed):
+    """Returns the settings of a Nemotron-H with such blocks."""
+    kinds = dict(mamba="linear_attention", attention="full_attention")
+    names = [block["block_type"] for block in listed]
+    return dict(
+        block_configs=list(listed), layers_block_type=[kinds.get(name, name) for name in names],
+    )
+
+
+def moe(experts, taken, width, shared, **rest):
+    return dict(
+        block_type="moe", n_routed_experts=experts, num_experts_per_tok=taken,
+        moe_intermediate_size=width, moe_shared_expert_intermediate_size=shared, **rest,
+    )
+
+
 class Step3p5ForCausalLM(step3p7.Step3p7PreTrainedModel, GenerationMixin):
     """The text model of Step 3.7 alone, which transformers has no class for."""
 
@@ -280,6 +337,27 @@ def models(tiniest, rope):
     step = dict(num_experts_per_tok=2, moe_intermediate_size=8, share_expert_dim=12)
     default = dict(rope_type="default", rope_theta=100.0)
     return {
+        "nemotron_h_puzzle": tiniest(
+            NemotronHConfig, "num_hidden_layers", mamba_num_heads=4, mamba_head_dim=4,
+            ssm_state_size=8, n_groups=2, chunk_size=16, moe_latent_size=None,
+            **blocks(
+                dict(block_type="mamba"), moe(6, 2, 12, 20, routed_scaling_factor=1.5),
+                dict(block_type="attention", sliding_window=5),
+                moe(4, 3, 8, 12, routed_scaling_factor=2.0),
+            ),
+        )
+        | dict(rewrite=as_puzzle),
+        "nemotron_h_puzzle-widths": tiniest(
+            NemotronHConfig, "num_hidden_layers", mamba_num_heads=4, mamba_head_dim=4,
+            ssm_state_size=6, n_groups=1, chunk_size=16, mlp_bias=True, norm_topk_prob=False,
+            **blocks(
+                dict(block_type="attention"), dict(block_type="mlp", intermediate_size=10),
+                moe(5, 2, 10, 8, moe_latent_size=12), dict(block_type="mamba", ssm_state_size=6),
+                dict(block_type="mlp", intermediate_size=14),
+                moe(3, 1, 6, 16, moe_latent_size=8),
+            ),
+        )
+        | dict(rewrite=as_puzzle),
         "step3_text": tiniest(
             Ernie4_5_MoeConfig, "head_dim", **ernie_moe, num_hidden_layers=3, moe_num_experts=5,
             moe_k=2, moe_layer_start_index=1, moe_norm_min=1.0, share_q_dim=10, step_head_dim=12,

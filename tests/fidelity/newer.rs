@@ -26,6 +26,8 @@ models! {
     step3p5_wide: "step3p5-wide",
     step3_text: "step3_text",
     step3_text_normalized: "step3_text-normalized",
+    nemotron_h_puzzle: "nemotron_h_puzzle",
+    nemotron_h_puzzle_widths: "nemotron_h_puzzle-widths",
     mimo_v2_flash: "mimo_v2_flash",
     mimo_v2_flash_listed: "mimo_v2_flash-listed",
 }

@@ -103,6 +103,7 @@ mod mpt;
 mod nanochat;
 mod nemotron;
 mod nemotron_h;
+mod nemotron_h_puzzle;
 mod olmo;
 mod olmo2;
 mod olmo3;
@@ -297,6 +298,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &zamba2::FAMILY,
     &step3p5::FAMILY,
     &step3_text::FAMILY,
+    &nemotron_h_puzzle::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

@@ -22,6 +22,9 @@ pub(super) fn needed(architecture: &str) -> Value {
             "moe_layers_enum": "1,2", "sliding_window": 8, "rope_theta": [500.0, 100.0, 100.0],
         }),
         "Step3TextForCausalLM" => json!({ "num_key_value_heads": 1, "moe_layers_enum": "1" }),
+        "NemotronHPuzzleForCausalLM" => json!({
+            "block_configs": [{ "block_type": "mamba" }, { "block_type": "moe" }],
+        }),
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }
@@ -246,6 +249,47 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("attention_bias", json!(true)),
             refused("mlp_bias", json!(true)),
         ],
+        "NemotronHPuzzle" => {
+            let second = |block: Value| json!([{ "block_type": "mamba" }, block]);
+            let moe = |field: &str, value: Value| {
+                ("block_configs", second(json!({ "block_type": "moe", field: value })))
+            };
+            let is_honoured = |(field, value)| honoured(field, value);
+            let is_refused = |(field, value)| refused(field, value);
+            let attention = |window| json!({ "block_type": "attention", "sliding_window": window });
+            vec![
+                honoured("block_configs", second(attention(json!(null)))),
+                honoured("block_configs", second(attention(json!(9)))),
+                honoured(
+                    "block_configs",
+                    second(json!({ "block_type": "mlp", "intermediate_size": 8 })),
+                ),
+                honoured(
+                    "block_configs",
+                    json!([{ "block_type": "mamba", "ssm_state_size": 8 }, { "block_type": "moe" }]),
+                ),
+                is_honoured(moe("n_routed_experts", json!(16))),
+                is_honoured(moe("num_experts_per_tok", json!(3))),
+                is_honoured(moe("moe_intermediate_size", json!(8))),
+                is_honoured(moe("moe_shared_expert_intermediate_size", json!(8))),
+                is_honoured(moe("moe_latent_size", json!(8))),
+                is_honoured(moe("routed_scaling_factor", json!(2.0))),
+                is_honoured(moe("norm_topk_prob", json!(false))),
+                unchanged("block_configs", moe("moe_latent_size", json!(null)).1),
+                is_refused(moe("q_indexer_dim", json!(8))),
+                refused("block_configs", json!([])),
+                refused("block_configs", second(json!({ "block_type": "conv" }))),
+                refused(
+                    "block_configs",
+                    json!([
+                        { "block_type": "mamba", "ssm_state_size": 8 },
+                        { "block_type": "mamba", "ssm_state_size": 16 },
+                    ]),
+                ),
+                refused("sliding_window", json!(9)),
+                refused("tie_word_embeddings", json!(true)),
+            ]
+        }
         "BitNet" => vec![
             honoured("attention_bias", json!(true)),
             honoured("hidden_act", json!("silu")),
