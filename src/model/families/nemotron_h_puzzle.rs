@@ -1,5 +1,5 @@
-//! Nemotron-H whose layers have sizes of their own: `NemotronHPuzzleForCausalLM` of its folders' own
-//! code, and of vLLM.
+//! Nemotron-H whose layers have sizes of their own: `NemotronHPuzzleForCausalLM` of its folders'
+//! own code, and of vLLM.
 //!
 //! `block_configs` lists the kind of each layer, and the fields of Nemotron-H that are different
 //! there: those of experts, the width of an MLP, and the window of attention.

@@ -266,7 +266,10 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
                 ),
                 honoured(
                     "block_configs",
-                    json!([{ "block_type": "mamba", "ssm_state_size": 8 }, { "block_type": "moe" }]),
+                    json!([
+                        { "block_type": "mamba", "ssm_state_size": 8 },
+                        { "block_type": "moe" },
+                    ]),
                 ),
                 is_honoured(moe("n_routed_experts", json!(16))),
                 is_honoured(moe("num_experts_per_tok", json!(3))),
