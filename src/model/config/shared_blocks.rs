@@ -21,7 +21,7 @@ impl SharedBlocks {
     }
 
     /// Returns the number of uses before that of layer `index`, and the layer that has the tensors
-    /// of its block: the first one that uses it.
+    /// of its block. That is the first one that uses it.
     pub(crate) fn use_of(&self, layers: &[LayerConfig], index: usize) -> (usize, usize) {
         let num_before = layers[..index].iter().filter(|layer| Self::is_use(layer)).count();
         let users = layers.iter().enumerate().filter(|(_, layer)| Self::is_use(layer));

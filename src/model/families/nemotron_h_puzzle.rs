@@ -2,7 +2,7 @@
 //! own code, and of vLLM.
 //!
 //! `block_configs` lists the kind of each layer, and the fields of Nemotron-H that are different
-//! there: those of experts, the width of an MLP, and the window of attention.
+//! there. They are those of experts, the width of an MLP, and the window of attention.
 
 use serde_json::{Map, Value};
 

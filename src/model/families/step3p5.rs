@@ -258,8 +258,8 @@ fn refuse(fields: &Fields) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns whether each layer has experts: by a list of kinds, or by the indices of some layers,
-/// in a list or in a text with commas. Each may go on with layers after the last.
+/// Returns whether each layer has experts. A list of kinds says so, or the indices of some layers.
+/// Both may go on with layers after the last.
 fn sparse_layers(fields: &Fields, count: usize) -> Result<Vec<bool>, ConfigError> {
     const KINDS: &str = "mlp_layer_types";
     if let Some(list) = fields.value(KINDS).and_then(Value::as_array) {
