@@ -14,7 +14,6 @@ pub(super) const FAMILY: Family = Family {
     architecture: "Zamba2ForCausalLM",
     model_type: "zamba2",
     models: "Zamba2",
-    aliases: &[("layer_types", "layers_block_type")],
     defaults: Defaults {
         max_position_embeddings: 4_096,
         tie_word_embeddings: true,
@@ -111,7 +110,12 @@ fn layers(
 /// Returns the layers that use a block.
 fn uses(fields: &Fields) -> Result<Vec<usize>, ConfigError> {
     let count = fields.required_size("num_hidden_layers")?;
-    let kinds = fields.layer_kinds(KINDS, &["linear_attention", "hybrid"])?;
+    let read = |field: &str| fields.layer_kinds(field, &["linear_attention", "hybrid"]);
+    // The second one is another name of the list.
+    let kinds = match read(KINDS)? {
+        None => read("layer_types")?,
+        kinds => kinds,
+    };
     match kinds {
         Some(kinds) if kinds.len() == count => {
             Ok((0..count).filter(|index| kinds[*index] == 1).collect())

@@ -169,7 +169,6 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
         "Zamba2" => vec![
             honoured("layers_block_type", json!(["hybrid", "mamba"])),
             unchanged("layers_block_type", json!(["linear_attention", "hybrid"])),
-            honoured("layer_types", json!(["hybrid", "hybrid"])),
             honoured("n_mamba_heads", json!(4)),
             honoured("mamba_d_state", json!(8)),
             honoured("mamba_d_conv", json!(3)),
