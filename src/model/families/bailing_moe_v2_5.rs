@@ -133,7 +133,9 @@ fn lightning(
 ) -> Result<LightningConfig, ConfigError> {
     const GROUPS: &str = "group_norm_size";
     const HEADS: &str = "num_attention_heads";
-    let layers = read_alike(fields, &OF_HEADS, max_position_embeddings)?;
+    // Only the heads of a layer are read here.
+    let alike = fields.without(&["layer_types"]);
+    let layers = read_alike(&alike, &OF_HEADS, max_position_embeddings)?;
     let attention = layers.first().and_then(|layer| layer.mixer.attention());
     let attention = attention.ok_or_else(|| fields.missing(HEADS, "a positive integer"))?;
     let (num_heads, head_dim) = (attention.num_heads, attention.head_dim);
