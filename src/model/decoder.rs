@@ -33,6 +33,7 @@ use super::layers::rotary::{AxesRotary, RotaryTables};
 use super::layers::{
     Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table, linears,
 };
+use super::shared_blocks::SharedBlocksDecoder;
 use super::shortcut::ShortcutDecoder;
 use super::weight_loader::WeightLoader;
 use super::{Adapters, Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
@@ -333,7 +334,12 @@ pub(super) fn load(
         (None, None) if config.has_shortcuts => {
             Arc::new(ShortcutDecoder::load(loader, config, embed_tokens)?)
         }
-        (None, None) => Arc::new(Decoder::load(loader, config, embed_tokens)?),
+        (None, None) => match config.shared_blocks {
+            Some(shared) => {
+                Arc::new(SharedBlocksDecoder::load(loader, config, shared, embed_tokens)?)
+            }
+            None => Arc::new(Decoder::load(loader, config, embed_tokens)?),
+        },
     };
     Ok(Model {
         architecture: config.architecture().to_owned(),

@@ -5,6 +5,7 @@
 mod mamba;
 mod optional;
 mod recurrent;
+mod shared_blocks;
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -309,6 +310,9 @@ fn outside(config: &ModelConfig) -> Shapes {
 
 /// Returns the tensors of layer `index`.
 fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
+    if let Some(shared) = config.shared_blocks {
+        return shared_blocks::of_layer(config, index, shared);
+    }
     let (layer, names, hidden) = (&config.layers[index], &config.names, config.hidden_size);
     let mut tensors = Tensors::default();
     let module = |name: &str| names.of_layer(index, name);
@@ -380,6 +384,10 @@ fn add_attention(
     }
     if let Some(norm) = attention.output_norm {
         tensors.weight(&module(norm), &[attention.o_size()]);
+    }
+    if let Some(low_rank) = attention.low_rank {
+        tensors.weight(&module(low_rank.norm), &[low_rank.rank]);
+        tensors.weight(&module(low_rank.output), &[attention.q_size(), low_rank.rank]);
     }
     if let Some(sinks) = attention.sinks {
         tensors.0.push((module(sinks), vec![num_heads]));

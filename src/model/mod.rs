@@ -30,6 +30,7 @@ pub mod ops;
 mod parts;
 pub mod pooling;
 mod registry;
+mod shared_blocks;
 mod shortcut;
 mod source;
 mod static_embedding;

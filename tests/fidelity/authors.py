@@ -14,6 +14,7 @@ from transformers import (
     Ernie4_5_MoeConfig,
     GlmConfig,
     LlamaConfig,
+    MiniMaxConfig,
     Qwen2Config,
     SarvamMoEConfig,
     StableLmConfig,
@@ -270,6 +271,58 @@ def as_sarvam(folder):
     write(folder, tensors, config)
 
 
+def rounded(folder):
+    """Rounds the weights of a MiniMax to bfloat16, but not the tables of its decays."""
+    tensors, config = read(folder)
+    for name, tensor in tensors.items():
+        if name.endswith("weight"):
+            tensors[name] = tensor.to(torch.bfloat16).float()
+    write(folder, tensors, config)
+
+
+def as_minimax(architecture, model_type, part=1.0):
+    """Gives a MiniMax the fields of its authors' config.
+
+    If a part of a head rotates, the class has turning pairs in both halves of a head. Authors have
+    them in the first elements, and a base for that width.
+    """
+
+    def rewrite(folder):
+        tensors, config = read(folder)
+        heads, width = config["num_attention_heads"], config["head_dim"]
+        # Their code computes the tables of decays.
+        weights = [name for name in tensors if name.endswith("weight")]
+        tensors = {name: tensors[name].to(torch.bfloat16) for name in weights}
+        turning = int(part * width) // 2
+        half = list(range(width // 2))
+        order = [half[:turning], [width // 2 + i for i in half[:turning]]]
+        order += [half[turning:], [width // 2 + i for i in half[turning:]]]
+        order = sum(order, [])
+        for name, tensor in tensors.items():
+            if re.search(r"self_attn\.[qk]_proj\.weight", name):
+                tensors[name] = tensor.unflatten(0, (-1, width))[:, order].flatten(0, 1)
+        names = {"num_experts": "num_local_experts"}
+        for kind, theirs in dict(
+            full_attn="full_attention", linear_attn="linear_attention", mlp="mlp",
+        ).items():
+            for factor in ("alpha", "beta"):
+                names[f"{kind}_{factor}_factor"] = f"layernorm_{theirs}_{factor}"
+        types = config["layer_types"]
+        theta = config["rope_parameters"]["rope_theta"]
+        config = published(
+            config, architecture, model_type, names, ["block_size", "router_aux_loss_coef"],
+            attn_type_list=[int(kind == "full_attention") for kind in types],
+            postnorm=True, rotary_dim=2 * turning, shared_intermediate_size=0,
+            shared_moe_mode="sigmoid",
+        )
+        assert len(types) == config["num_hidden_layers"] and heads & (heads - 1) == 0
+        # The published config has no scaling.
+        config.pop("rope_scaling")
+        write(folder, tensors, config | dict(rope_theta=theta**part))
+
+    return rewrite
+
+
 def blocks(*layers):
     """Returns a Llama's changes before and after its answers are recorded, which make a Nemotron of
     it. `layers` has the key heads and the inner width of each layer, or None for a part that it
@@ -415,6 +468,30 @@ def models(tiniest, rope):
             tie_word_embeddings=True, **rope("default", 500.0),
         )
         | dict(rewrite=as_ling_2),
+        "minimax_text01": tiniest(
+            MiniMaxConfig, num_hidden_layers=3, num_attention_heads=4, num_local_experts=4,
+            num_experts_per_tok=2, block_size=8, full_attn_alpha_factor=1.5,
+            full_attn_beta_factor=0.7, linear_attn_alpha_factor=0.8, linear_attn_beta_factor=1.2,
+            mlp_alpha_factor=1.3, mlp_beta_factor=0.9,
+            layer_types=["linear_attention"] * 2 + ["full_attention"],
+            tie_word_embeddings=False,
+            **rope("proportional", 1_000_000.0, partial_rotary_factor=0.5),
+        )
+        | dict(
+            dtype="float32", before=rounded,
+            rewrite=as_minimax("MiniMaxText01ForCausalLM", "minimax_text_01", 0.5),
+        ),
+        "minimax_text01-m1": tiniest(
+            MiniMaxConfig, num_hidden_layers=3, num_attention_heads=2, num_local_experts=5,
+            num_experts_per_tok=3, block_size=16, head_dim=12, num_key_value_heads=2,
+            layer_types=["full_attention", "linear_attention", "full_attention"],
+            mlp_alpha_factor=1.2, rms_norm_eps=1e-3, tie_word_embeddings=True,
+            **rope("default", 500.0),
+        )
+        | dict(
+            dtype="float32", before=rounded,
+            rewrite=as_minimax("MiniMaxM1ForCausalLM", "minimax_m1"),
+        ),
         "deci_lm": tiniest(
             LlamaConfig, "head_dim", num_attention_heads=4, num_key_value_heads=4,
             num_hidden_layers=4, intermediate_size=24,

@@ -130,6 +130,7 @@ from transformers import (
     Starcoder2Config,
     VaultGemmaConfig,
     YoutuConfig,
+    Zamba2Config,
 )
 from transformers import Mistral4ForCausalLM
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast
@@ -141,6 +142,7 @@ from safetensors.torch import load_file, save_file
 
 import authors
 import authors_newer
+import authors_states
 import wrappers
 from corpus import sentences, train_tokenizer
 
@@ -1694,8 +1696,27 @@ MODELS |= {
     ),
 }
 
+MODELS |= {
+    "zamba2": small(
+        Zamba2Config, "head_dim num_key_value_heads", num_hidden_layers=3, hidden_size=24,
+        intermediate_size=16, num_attention_heads=3, n_mamba_heads=4, mamba_d_state=8,
+        adapter_rank=4, layers_block_type=["linear_attention", "hybrid", "hybrid"],
+        tie_word_embeddings=True,
+    )
+    | dict(runs=[(None, [1, 40])]),
+    "zamba2-blocks": tiniest(
+        Zamba2Config, "head_dim num_key_value_heads", num_hidden_layers=4, n_mamba_heads=6,
+        mamba_d_state=6, mamba_d_conv=3, mamba_ngroups=2, adapter_rank=3, num_mem_blocks=2,
+        layers_block_type=["hybrid", "linear_attention", "hybrid", "hybrid"],
+        use_shared_attention_adapter=True, use_mem_rope=True, add_bias_linear=True,
+        rms_norm_eps=1e-3, tie_word_embeddings=True, time_step_min=0.01, initializer_range=0.12,
+        **rope("default", 500.0),
+    ),
+}
+
 MODELS |= authors.models(tiniest, rope)
 MODELS |= authors_newer.models(tiniest, rope)
+MODELS |= authors_states.models(tiniest, rope)
 MODELS |= wrappers.models(SMALL, SHORT)
 
 # Parts of the names of embeddings and output layers.
@@ -1703,6 +1724,7 @@ EMBEDDINGS = ["embed", "lm_head", "wte", "wpe"]
 # The models whose norms multiply by one plus their weight.
 PLUS_ONE = ["gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_next"]
 PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma", "gemma3_chunked"]
+PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma", "step3p5"]
 
 
 def randomize(model, seed):

@@ -22,20 +22,24 @@ pub(super) fn activate(
         }
         ExpertActivation::ClampedSwiGlu { alpha, limit } => for_each_rows(y, inter, |first, y| {
             let gate_up = &gate_up[first * 2 * inter..][..2 * y.len()];
-            isa.run(ClampedRows { gate_up, inter, map: ClampedSwiGlu { alpha, limit }, y });
+            isa.run(GatedRows { gate_up, inter, map: ClampedSwiGlu { alpha, limit }, y });
+        }),
+        ExpertActivation::LimitedSwiGlu { limit } => for_each_rows(y, inter, |first, y| {
+            let gate_up = &gate_up[first * 2 * inter..][..2 * y.len()];
+            isa.run(GatedRows { gate_up, inter, map: LimitedSwiGlu { limit }, y });
         }),
     }
 }
 
 /// The task of activating some rows.
-struct ClampedRows<'a> {
+struct GatedRows<'a, M> {
     gate_up: &'a [f32],
     inter: usize,
-    map: ClampedSwiGlu,
+    map: M,
     y: &'a mut [f32],
 }
 
-impl Kernel for ClampedRows<'_> {
+impl<M: PairMap> Kernel for GatedRows<'_, M> {
     type Output = ();
 
     #[inline(always)]
@@ -64,5 +68,22 @@ impl PairMap for ClampedSwiGlu {
         let e = exp(s, s.mul(gate, s.splat(-self.alpha)));
         let gated = s.div(gate, s.add(e, s.splat(1.0)));
         s.mul(gated, s.add(up, s.splat(1.0)))
+    }
+}
+
+/// The map of [`ExpertActivation::LimitedSwiGlu`].
+#[derive(Clone, Copy)]
+struct LimitedSwiGlu {
+    limit: f32,
+}
+
+impl PairMap for LimitedSwiGlu {
+    #[inline(always)]
+    fn map<S: Simd>(self, s: S, gate: S::V, up: S::V) -> S::V {
+        let most = s.splat(self.limit);
+        let up = s.max(s.splat(-self.limit), s.min(most, up));
+        let e = exp(s, s.mul(gate, s.splat(-1.0)));
+        let gated = s.min(most, s.div(gate, s.add(e, s.splat(1.0))));
+        s.mul(gated, up)
     }
 }

@@ -192,7 +192,8 @@ fn every_activation_and_bias_agrees_with_the_reference() {
     let gelu = ExpertActivation::Gated(Activation::GeluTanh);
     let relu = ExpertActivation::Gated(Activation::Relu);
     let plain = ExpertActivation::Plain(Activation::ReluSquared);
-    let activations = [SILU, CLAMPED, gelu, relu, plain];
+    let limited = ExpertActivation::LimitedSwiGlu { limit: 0.4 };
+    let activations = [SILU, CLAMPED, limited, gelu, relu, plain];
     let inputs = [(false, true), (true, false), (true, true)];
     for (activation, (scale_input, has_bias)) in by_turns(&activations, &inputs) {
         let layer = Layer { activation, scale_input, has_bias, inter: 33, ..SMALL };

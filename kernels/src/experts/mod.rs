@@ -67,13 +67,19 @@ pub enum ExpertActivation {
         /// Largest gate, and largest magnitude of up.
         limit: f32,
     },
+    /// `silu(gate) · up`, where the first is at most `limit`, and up is between `-limit` and
+    /// `limit` (Step 3.5).
+    LimitedSwiGlu {
+        /// Largest activated gate, and largest magnitude of up.
+        limit: f32,
+    },
 }
 
 impl ExpertActivation {
     /// Returns the outputs of the first product for each of its results.
     fn inputs(self) -> usize {
         match self {
-            Self::Gated(_) | Self::ClampedSwiGlu { .. } => 2,
+            Self::Gated(_) | Self::ClampedSwiGlu { .. } | Self::LimitedSwiGlu { .. } => 2,
             Self::Plain(_) => 1,
         }
     }

@@ -66,5 +66,9 @@ fn activated(gate: f64, up: f64, activation: ExpertActivation) -> f64 {
             let (gate, up) = (gate.min(limit), up.clamp(-limit, limit));
             gate * sigmoid(alpha * gate) * (up + 1.0)
         }
+        ExpertActivation::LimitedSwiGlu { limit } => {
+            let limit = f64::from(limit);
+            (gate * sigmoid(gate)).min(limit) * up.clamp(-limit, limit)
+        }
     }
 }

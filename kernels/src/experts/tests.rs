@@ -15,6 +15,7 @@ use crate::{
 };
 
 const CLAMPED: ExpertActivation = ExpertActivation::ClampedSwiGlu { alpha: 1.702, limit: 0.4 };
+const LIMITED: ExpertActivation = ExpertActivation::LimitedSwiGlu { limit: 0.4 };
 
 /// Returns reproducible values in (-1, 1).
 pub(super) fn values(count: usize, seed: u32) -> Vec<f32> {
@@ -260,7 +261,7 @@ fn any_activation() -> impl Strategy<Value = ExpertActivation> {
     let gated = vec![Activation::Silu, Activation::GeluTanh, Activation::Relu];
     let plain = ExpertActivation::Plain(Activation::ReluSquared);
     let gated = prop::sample::select(gated).prop_map(ExpertActivation::Gated);
-    prop_oneof![gated, Just(CLAMPED), Just(plain)]
+    prop_oneof![gated, Just(CLAMPED), Just(LIMITED), Just(plain)]
 }
 
 proptest! {
@@ -366,6 +367,21 @@ fn the_activation_of_gpt_oss_clamps() {
         activate(isa, CLAMPED, &x, 4, &mut y);
         let gated = |gate: f64| gate / (1.0 + (-1.702 * gate).exp());
         let expected = [1.4 * gated(0.4), 1.1 * gated(0.2), f64::NAN, 0.6 * gated(-5.0)];
+        for (y, expected) in y.into_iter().zip(expected) {
+            let error = (f64::from(y) - expected).abs();
+            assert!(error < 1e-6 || (y.is_nan() && expected.is_nan()), "{y} {expected}");
+        }
+    }
+}
+
+#[test]
+fn the_activation_of_step_limits_the_activated_gate() {
+    let x = [9.0, 0.2, f32::NAN, -5.0, 7.0, 0.1, 0.1, -8.0];
+    for isa in Isa::available() {
+        let mut y = [0.0; 4];
+        activate(isa, LIMITED, &x, 4, &mut y);
+        let gated = |gate: f64| gate / (1.0 + (-gate).exp());
+        let expected = [0.4 * 0.4, 0.1 * gated(0.2), f64::NAN, -0.4 * gated(-5.0)];
         for (y, expected) in y.into_iter().zip(expected) {
             let error = (f64::from(y) - expected).abs();
             assert!(error < 1e-6 || (y.is_nan() && expected.is_nan()), "{y} {expected}");

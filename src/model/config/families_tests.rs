@@ -421,6 +421,7 @@ fn other_spellings_are_read_as_their_family() {
         ("TeleChat3ForCausalLM", "telechat3", "LlamaForCausalLM"),
         ("MiMoV2ForCausalLM", "mimo_v2", "MiMoV2FlashForCausalLM"),
         ("ChatGLMModel", "chatglm", "ChatGLMForConditionalGeneration"),
+        ("MiniMaxM1ForCausalLM", "minimax_m1", "MiniMaxText01ForCausalLM"),
         ("Glm4MoeForCausalLM", "sarvam_moe", "SarvamMoEForCausalLM"),
         ("LlamaForCausalLM", "internlm3", "InternLM3ForCausalLM"),
         ("LlamaForCausalLM", "exaone", "ExaoneForCausalLM"),

@@ -4,6 +4,7 @@ mod activation;
 mod heads;
 mod kind;
 mod latent;
+mod low_rank;
 mod mamba;
 mod moe;
 mod recurrent;
@@ -17,14 +18,15 @@ use crate::model::family::{AttentionNames, Bias, Family, HeadNormRule, LayerNorm
 pub use activation::ActivationName;
 pub(crate) use kind::{MixerKind, kinds};
 pub use latent::LatentConfig;
+pub(crate) use low_rank::LowRankQueries;
 pub use mamba::{Mamba2Config, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaNorms};
 pub(crate) use mamba::{Mamba2Fields, MambaFields, hybrid, inner_size, mixers_alone};
 pub use moe::{GateClamp, GroupScoring, MoeConfig, Scoring, SharedExpert};
-pub(crate) use recurrent::StateLayers;
 pub use recurrent::{
     DeltaNetConfig, DeltaNetModules, GriffinConfig, KimiDeltaConfig, LightningConfig,
     RecurrentConfig, ShortConvConfig,
 };
+pub(crate) use recurrent::{LightningNames, StateLayers};
 pub(crate) use windows::WindowRule;
 pub(super) use windows::{LAYER_TYPES, SLIDING};
 
@@ -137,6 +139,8 @@ pub struct AttentionConfig {
     /// Whether a file has the elements of both halves of whole query and key heads side by side,
     /// although less than a head rotates. They are taken apart when the file is read.
     pub(crate) parts_halves: bool,
+    /// The low rank of queries, if they have one.
+    pub(crate) low_rank: Option<LowRankQueries>,
     /// Whether the output is multiplied by a gate of a projection. Its rows follow those of each
     /// query head in the module of queries, if they have no module of their own.
     pub has_gate: bool,
@@ -153,6 +157,8 @@ pub enum GateForm {
     Softplus,
     /// The softplus of a number for each head.
     SoftplusOfHeads,
+    /// The sigmoid of a number for each head.
+    SigmoidOfHeads,
 }
 
 /// Biases of scores, one for each head and bucket of distances: HF
@@ -246,6 +252,8 @@ pub struct MlpConfig {
     pub sparsity: Option<f64>,
     /// The RMS norm before the projection back.
     pub(crate) inner_norm: Option<&'static str>,
+    /// The largest activated gate, and the largest magnitude of the value that it gates.
+    pub limit: Option<f32>,
     /// The factor of the gate, before its activation.
     pub gate_multiplier: f32,
     /// The factor of the output.
@@ -267,7 +275,7 @@ impl AttentionConfig {
     pub(crate) fn gate_size(&self) -> usize {
         match self.gate {
             GateForm::Sigmoid | GateForm::Softplus => self.o_size(),
-            GateForm::SoftplusOfHeads => self.num_heads,
+            GateForm::SoftplusOfHeads | GateForm::SigmoidOfHeads => self.num_heads,
         }
     }
 
@@ -378,6 +386,7 @@ pub(crate) fn read_alike(
         down_bias: mlp_bias,
         sparsity: None,
         inner_norm: None,
+        limit: None,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,
     };
@@ -423,6 +432,7 @@ pub(crate) fn read_alike(
         cached_heads: None,
         joins_halves: false,
         parts_halves: false,
+        low_rank: None,
         has_gate: false,
         gate: GateForm::Sigmoid,
     };

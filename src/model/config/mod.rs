@@ -16,6 +16,7 @@ mod quantization;
 mod retrieval;
 mod rope;
 mod sentence_class;
+mod shared_blocks;
 mod short_context;
 mod skips;
 mod source;
@@ -40,6 +41,7 @@ pub(crate) use layer::{
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
 pub(crate) use model::{NormedResidual, OtherNorms, SumProjection, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
+pub use shared_blocks::SharedBlocks;
 
 pub(crate) use file::Fields;
 #[cfg(test)]
@@ -47,8 +49,8 @@ pub(in crate::model) use file::fields;
 pub(super) use file::{POSITIONS_MAX, SIZE_MAX};
 pub(super) use gguf::architectures_of as gguf_architectures;
 pub(super) use layer::{
-    Mamba2Fields, MambaFields, StateLayers, WindowRule, hybrid, inner_size, mixers_alone,
-    read_alike,
+    LightningNames, LowRankQueries, Mamba2Fields, MambaFields, StateLayers, WindowRule, hybrid,
+    inner_size, mixers_alone, read_alike,
 };
 pub(super) use max_model_len::within_limit;
 pub(super) use model::{EmbeddingProjections, stored_dtype};

@@ -13,8 +13,8 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
-    LayerConfig, MlpConfig, Passes, SkipConnection, causality, layer, max_model_len, quantization,
-    unsupported, wrapped,
+    LayerConfig, MlpConfig, Passes, SharedBlocks, SkipConnection, causality, layer, max_model_len,
+    quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, TextPlace, WeightNames};
@@ -73,6 +73,8 @@ pub struct ModelConfig {
     pub(crate) passes: Passes,
     /// The layers whose inputs are mixed with those of earlier ones, in order.
     pub(crate) skips: Vec<SkipConnection>,
+    /// Blocks that several layers share, in families that have them.
+    pub shared_blocks: Option<SharedBlocks>,
     /// The factors of a stream that goes on with normalised hidden states, in families that have
     /// it.
     pub(crate) normed_residual: Option<NormedResidual>,
@@ -412,6 +414,7 @@ impl ModelConfig {
             has_shortcuts: false,
             passes: Passes::ONE,
             skips: Vec::new(),
+            shared_blocks: None,
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },
             has_lm_head: true,
             unit_head: None,

@@ -28,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
     ..mixtral::FAMILY
 };
 
-fn layers(
+pub(super) fn layers(
     fields: &Fields,
     family: &Family,
     max_position_embeddings: usize,

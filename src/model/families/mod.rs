@@ -7,6 +7,7 @@ mod axk1;
 mod baichuan;
 mod bailing_moe;
 mod bailing_moe_v2;
+mod bailing_moe_v2_5;
 mod bailing_moe_v3;
 mod bamba;
 mod biogpt;
@@ -93,6 +94,7 @@ mod minicpm3;
 mod minicpmv;
 mod minimax;
 mod minimax_m2;
+mod minimax_text01;
 mod ministral;
 mod ministral3;
 mod mistral;
@@ -103,6 +105,7 @@ mod nanbeige;
 mod nanochat;
 mod nemotron;
 mod nemotron_h;
+mod nemotron_h_puzzle;
 mod olmo;
 mod olmo2;
 mod olmo3;
@@ -139,21 +142,25 @@ mod solar;
 mod solar_open;
 mod stablelm;
 mod starcoder2;
+mod step3_text;
+mod step3p5;
 mod telechat2;
 mod teleflm;
 mod two_towers;
 mod vaultgemma;
 mod wrappers;
 mod youtu;
+mod zamba2;
 
 // The vocabulary of the files in this folder.
 use super::audio::AudioFamily;
 use super::config::{
-    AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules, EmbeddingProjections, FeedForward,
-    Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig, GroupScoring, KimiDeltaConfig,
-    LayerConfig, LightningConfig, Mamba2Fields, Mamba2Multipliers, MambaConfig, MambaFields,
-    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms,
-    ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring,
+    ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
+    EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
+    GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, LowRankQueries,
+    Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields, MambaNorms, Mixer,
+    MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig,
+    Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedBlocks,
     SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
     hybrid, inner_size, mixers_alone, read_alike,
 };
@@ -305,6 +312,12 @@ pub(super) const FAMILIES: &[&Family] = &[
     &nanbeige::FAMILY,
     &rnj1::FAMILY,
     &ouro::FAMILY,
+    &minimax_text01::FAMILY,
+    &bailing_moe_v2_5::FAMILY,
+    &zamba2::FAMILY,
+    &step3p5::FAMILY,
+    &step3_text::FAMILY,
+    &nemotron_h_puzzle::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
@@ -326,6 +339,7 @@ const SPELLINGS: &[(&str, &str, &Family)] = &[
     (baichuan::FIRST, "baichuan", &baichuan::FAMILY),
     ("MiMoV2ForCausalLM", "mimo_v2", &mimo_v2_flash::FAMILY),
     ("BailingHybridForCausalLM", "bailing_hybrid", &bailing_moe_v3::FAMILY),
+    ("MiniMaxM1ForCausalLM", "minimax_m1", &minimax_text01::FAMILY),
 ];
 
 /// Models that transformers finds by their `model_type`, and whose entry of `architectures` is that

@@ -91,11 +91,11 @@ const FIELDS: Mamba2Fields = Mamba2Fields {
 const MAMBA: usize = 0;
 const ATTENTION: usize = 1;
 const MLP: usize = 2;
-const EXPERTS: usize = 3;
+pub(super) const EXPERTS: usize = 3;
 const LISTED: [&str; 4] = ["linear_attention", "full_attention", "mlp", "moe"];
 const PATTERN: [char; 4] = ['M', '*', '-', 'E'];
 
-fn layers(
+pub(super) fn layers(
     fields: &Fields,
     family: &Family,
     max_position_embeddings: usize,
@@ -138,6 +138,16 @@ fn kinds(fields: &Fields) -> Result<Vec<usize>, ConfigError> {
 }
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    refuse(fields, config)?;
+    let kinds = kinds(fields)?;
+    match kinds.contains(&EXPERTS) {
+        true => config.set_experts(fields, &experts(fields, config)?, |i| kinds[i] == EXPERTS),
+        false => Ok(()),
+    }
+}
+
+/// Rejects fields that are not supported.
+pub(super) fn refuse(fields: &Fields, config: &ModelConfig) -> Result<(), ConfigError> {
     // `attention_bias` has no effect in HF's class. A checkpoint with such biases is refused,
     // because nothing would read them.
     if config.tie_word_embeddings {
@@ -147,15 +157,11 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         let expected = "[0, Infinity]: HF's class reads time_step_min alone";
         return Err(fields.invalid("time_step_limit", expected));
     }
-    let kinds = kinds(fields)?;
-    match kinds.contains(&EXPERTS) {
-        true => config.set_experts(fields, &experts(fields, config)?, |i| kinds[i] == EXPERTS),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 /// Reads the experts of all layers that have some: HF `NemotronHMoE`.
-fn experts(fields: &Fields, config: &ModelConfig) -> Result<MoeConfig, ConfigError> {
+pub(super) fn experts(fields: &Fields, config: &ModelConfig) -> Result<MoeConfig, ConfigError> {
     let dense = MoeConfig::of_sigmoids(config, fields.size("num_experts")?.unwrap_or(8));
     let shared = match fields.count("moe_shared_expert_intermediate_size")? {
         // Zero is as false as null.

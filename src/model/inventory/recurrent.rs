@@ -62,10 +62,14 @@ fn add_lightning(
     hidden: usize,
     module: impl Fn(&str) -> String,
 ) {
-    tensors.part(&lightning::qkv(config, &module), hidden, false);
-    tensors.weight(&module(lightning::NORM), &[config.width()]);
-    tensors.part(&Part::new(module(lightning::GATE), config.width()), hidden, false);
-    tensors.part(&Part::new(module(lightning::OUT), hidden), config.width(), false);
+    let (names, width) = (config.names, config.width());
+    tensors.part(&lightning::qkv(config, &module), hidden, config.qkv_bias);
+    for norm in names.head_norms.iter().filter(|_| config.has_head_norms) {
+        tensors.weight(&module(norm), &[config.head_dim]);
+    }
+    tensors.weight(&module(names.norm), &[width]);
+    tensors.part(&Part::new(module(names.gate), width), hidden, false);
+    tensors.part(&Part::new(module(names.out), hidden), width, false);
 }
 
 fn add_kimi(

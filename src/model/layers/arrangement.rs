@@ -130,6 +130,9 @@ pub(in crate::model) fn qkv_parts(
                 if index == 0 && gate_is_in_queries {
                     return half_of_heads(module(name), attention, 0);
                 }
+                if let Some(low_rank) = attention.low_rank.filter(|_| index == 0) {
+                    return Part::new(module(name), low_rank.rank).transposed(is_transposed);
+                }
                 let width = if index < 2 { head_dim } else { value_dim };
                 let part = Part::new(module(name), heads[index] * width);
                 let head = (index < 2).then(|| head_rows(attention)).flatten();

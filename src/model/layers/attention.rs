@@ -13,6 +13,7 @@ use playhouse_kernels::{
 
 use super::disentangled;
 use super::linears::AttentionParts;
+use super::low_rank::LowRank;
 use super::mamba2::scaled;
 use super::padding::Padding;
 use super::relative_positions;
@@ -38,6 +39,7 @@ fn gated(output: Tensor<2>, gate: Tensor<2>, form: GateForm) -> Tensor<2> {
         GateForm::Sigmoid => gated_norm(output, gate, 0, &SIGMOID_GATE),
         GateForm::Softplus => gated_norm(output, gate, 0, &SOFTPLUS_GATE),
         GateForm::SoftplusOfHeads => times_by_head(output, activate(gate, Activation::Softplus)),
+        GateForm::SigmoidOfHeads => times_by_head(output, activate(gate, Activation::Sigmoid)),
     }
 }
 
@@ -54,6 +56,8 @@ pub(super) fn times_by_head(x: Tensor<2>, factors: Tensor<2>) -> Tensor<2> {
 #[derive(Debug)]
 pub(in crate::model) struct Attention {
     qkv_proj: Linear,
+    /// The rest of queries, if they have a low rank.
+    low_rank: Option<LowRank>,
     /// The gates of the output, before their function.
     gate: Option<Linear>,
     gate_form: GateForm,
@@ -104,6 +108,10 @@ impl Attention {
         let gate =
             self.gate.as_ref().map(|gate| timed("gate", || gate.forward(x.clone(), adapters)));
         let qkv = timed("qkv", || self.qkv_proj.forward(x, adapters));
+        let qkv = match &self.low_rank {
+            Some(low_rank) => timed("q", || low_rank.expanded(qkv, adapters)),
+            None => qkv,
+        };
         let qkv = if self.values_are_keys { self.with_values(qkv) } else { qkv };
         let qkv = match self.values_padding {
             Some(padding) => self.with_wide_values(qkv, padding),
@@ -333,6 +341,7 @@ impl Attention {
             gate: gate.transpose()?,
             gate_form: attention.gate,
             qkv_proj,
+            low_rank: LowRank::load(loader, place, attention)?,
             disentangled,
             o_proj: Linear::load(loader, &[o], attention.o_size(), attention.o_bias)?,
             rotary: rotary.of(attention)?,

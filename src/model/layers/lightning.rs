@@ -1,36 +1,36 @@
-//! Lightning attention: HF `MiniMaxLightningAttention` (<https://arxiv.org/abs/2501.08313>).
+//! Lightning attention: HF `MiniMaxLightningAttention` (<https://arxiv.org/abs/2501.08313>), and
+//! vLLM's `BailingMoELinearAttention`, whose queries and keys may have norms and rotate.
+
+use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, GatedNorm, GroupNorm, LightningAttention, activate, gated_norm,
-    lightning_attention, profile::timed,
+    Activation, GatedNorm, GroupNorm, HeadNorm, LightningAttention, QkvHeads, RotaryTable,
+    activate, gated_norm, lightning_attention, profile::timed, qk_norm_rope,
 };
 
 use super::delta_net::by_kind;
+use super::rotary::RotaryTables;
 use super::{Arrangement, LayerPlace, Linear, Part, activation};
 use crate::model::config::LightningConfig;
 use crate::model::weight_loader::{WeightLoader, refused};
-use crate::model::{ModelError, Step};
+use crate::model::{ModelError, Positions, Step};
 use crate::weights::WeightsError;
 
-pub(in crate::model) const NORM: &str = "self_attn.norm";
-pub(in crate::model) const GATE: &str = "self_attn.output_gate";
-pub(in crate::model) const OUT: &str = "self_attn.out_proj";
 const SLOPE_RATE: &str = "self_attn.slope_rate";
-const QKV: &str = "self_attn.qkv_proj";
 
 /// Tables that transformers computes from the rates of heads and stores beside the weights.
 pub(in crate::model) const STORED_TABLES: [&str; 4] =
     ["slope_rate", "query_decay", "key_decay", "diagonal_decay"];
-
-/// The number added to the mean square by the norm, whatever `rms_norm_eps` is.
-const EPS: f32 = 1e-6;
 
 /// The lightning attention of one layer.
 #[derive(Debug)]
 pub(in crate::model) struct Lightning {
     qkv: Linear,
     activation: Activation,
+    /// The norms of query and key heads.
+    heads: QkvHeads,
+    rotary: Option<Arc<RotaryTable>>,
     attention: LightningAttention,
     gate: Linear,
     norm: GatedNorm,
@@ -42,13 +42,35 @@ pub(in crate::model) struct Lightning {
 impl Lightning {
     /// Maps `[num_tokens, hidden]` to the same shape. Takes the states of the step's sequences over
     /// these tokens.
-    pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+    pub(in crate::model) fn forward(
+        &self,
+        x: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+    ) -> Tensor<2> {
         let adapters = step.adapters();
         let (meta, kv) = step.layer(self.kv_layer);
-        let qkv = timed("qkv", || activate(self.qkv.forward(x.clone(), adapters), self.activation));
+        let qkv = timed("qkv", || match self.activation {
+            Activation::Identity => self.qkv.forward(x.clone(), adapters),
+            activation => activate(self.qkv.forward(x.clone(), adapters), activation),
+        });
+        let qkv = self.changed(qkv, positions);
         let y = timed("lightning", || lightning_attention(qkv, &self.attention, kv, meta));
         let y = gated_norm(y, self.gate.forward(x, adapters), 0, &self.norm);
         timed("o", || self.out.forward(y, adapters))
+    }
+
+    /// Returns queries, keys and values, of which the first two are normalised and rotated, if the
+    /// layer does that.
+    fn changed(&self, qkv: Tensor<2>, positions: Positions<'_>) -> Tensor<2> {
+        if self.heads.q_norm.is_none() && self.rotary.is_none() {
+            return qkv;
+        }
+        let (q, k, v) = timed("qk_norm_rope", || {
+            let (rows, table) = positions.of_table(self.rotary.as_deref());
+            qk_norm_rope(qkv, &self.heads, rows, table)
+        });
+        Tensor::cat(vec![q, k, v], 1)
     }
 
     /// Returns the bytes of weights that are pages of a file.
@@ -61,33 +83,69 @@ impl Lightning {
         loader: &mut WeightLoader<'_>,
         place: LayerPlace<'_>,
         config: &LightningConfig,
+        rotary: &mut RotaryTables<'_>,
     ) -> Result<Self, ModelError> {
-        let (hidden, width) = (place.config.hidden_size, config.width());
+        let (hidden, width, names) = (place.config.hidden_size, config.width(), config.names);
         let part = |name: &str, outputs| [Part::new(place.module(name), outputs)];
         check_stored_rates(loader, place, config)?;
         let attention =
             LightningAttention::new(config.head_dim, &config.slopes, 0, loader.device());
         let norm = GroupNorm {
-            weight: loader.vector(&format!("{}.weight", place.module(NORM)), width)?,
-            num_groups: 1,
-            eps: EPS,
+            weight: loader.vector(&format!("{}.weight", place.module(names.norm)), width)?,
+            num_groups: config.num_groups,
+            // Outputs are linear in queries, whose factor is that of this number.
+            eps: config.norm_eps / config.scale.powi(2),
         };
+        let heads = heads(loader, place, config)?;
+        let rotary = config.rope.as_ref().map(|rope| rotary.with(rope));
         let parts = [qkv(config, |name| place.module(name))];
         Ok(Self {
-            qkv: Linear::load(loader, &parts, hidden, false)?,
+            qkv: Linear::load(loader, &parts, hidden, config.qkv_bias)?,
             activation: activation::load(loader, place, config.activation)?,
-            attention: attention.map_err(refused(&place.module(QKV)))?,
-            gate: Linear::load(loader, &part(GATE, width), hidden, false)?,
+            heads,
+            rotary: rotary.transpose()?,
+            attention: attention.map_err(refused(&place.module(names.qkv)))?,
+            gate: Linear::load(loader, &part(names.gate, width), hidden, false)?,
             norm: GatedNorm {
                 norm: Some(norm),
                 norm_before_gate: true,
                 activation: Activation::Sigmoid,
                 gate_scale: 1.0,
             },
-            out: Linear::load(loader, &part(OUT, hidden), width, false)?,
+            out: Linear::load(loader, &part(names.out, hidden), width, false)?,
             kv_layer: place.kv_layer(),
         })
     }
+}
+
+/// Loads the norms of heads, and returns the heads with them.
+fn heads(
+    loader: &mut WeightLoader<'_>,
+    place: LayerPlace<'_>,
+    config: &LightningConfig,
+) -> Result<QkvHeads, ModelError> {
+    let mut norm = |name: &str| {
+        let weight = loader.vector(&format!("{}.weight", place.module(name)), config.head_dim)?;
+        Ok::<_, ModelError>(HeadNorm::Rms(weight))
+    };
+    let [q_norm, k_norm] = match config.has_head_norms {
+        true => {
+            let [of_q, of_k] = config.names.head_norms;
+            [Some(norm(of_q)?), Some(norm(of_k)?)]
+        }
+        false => [None, None],
+    };
+    let num_heads = config.slopes.len();
+    Ok(QkvHeads {
+        num_heads,
+        num_kv_heads: num_heads,
+        head_dim: config.head_dim,
+        q_norm,
+        k_norm,
+        norms_after_rope: false,
+        eps: place.config.norm.eps,
+        clip: None,
+    })
 }
 
 /// Refuses rates in the checkpoint that are not those of the config, beyond the rounding of any
@@ -120,10 +178,13 @@ fn is_rounded(stored: f32, slope: f32) -> bool {
     (stored - slope).abs() <= 0.01 * slope + 2_f32.powi(-25)
 }
 
-/// Returns the module of queries, keys and values, which has them head by head.
+/// Returns the module of queries, keys and values.
 pub(in crate::model) fn qkv(config: &LightningConfig, module: impl Fn(&str) -> String) -> Part {
+    let part = Part::new(module(config.names.qkv), 3 * config.width());
+    if !config.names.is_by_head {
+        return part;
+    }
     let rows = by_kind(config.slopes.len(), &[config.head_dim; 3]);
-    let part = Part::new(module(QKV), 3 * config.width());
     Part { arrangement: Arrangement::Rows(rows.into()), ..part }
 }
 

@@ -55,7 +55,10 @@ pub(in crate::model) fn linears(place: LayerPlace<'_>) -> Vec<Vec<Part>> {
 
 fn of_attention(place: LayerPlace<'_>, attention: &AttentionConfig) -> Vec<Vec<Part>> {
     let AttentionParts { qkv, gate, o } = AttentionParts::of(place, attention);
-    [qkv].into_iter().chain(gate.map(|gate| vec![gate])).chain([vec![o]]).collect()
+    let low_rank = attention.low_rank;
+    let output = low_rank.map(|it| Part::new(place.module(it.output), attention.q_size()));
+    let others = [gate, output].into_iter().flatten().chain([o]);
+    [qkv].into_iter().chain(others.map(|part| vec![part])).collect()
 }
 
 /// The matrices of heads are none of these: they are in one module, or in two.
@@ -105,8 +108,8 @@ fn of_recurrent(place: LayerPlace<'_>, mixer: &RecurrentConfig) -> Vec<Vec<Part>
         }
         RecurrentConfig::Lightning(config) => {
             let qkv = lightning::qkv(config, |name| place.module(name));
-            let gate = Part::new(place.module(lightning::GATE), config.width());
-            vec![vec![qkv], vec![gate], out(lightning::OUT)]
+            let gate = Part::new(place.module(config.names.gate), config.width());
+            vec![vec![qkv], vec![gate], out(config.names.out)]
         }
         // No other files have models with this mixer.
         RecurrentConfig::Griffin(_) => Vec::new(),

@@ -58,7 +58,9 @@ impl MixerLayer {
                     mamba: Mamba2::load(loader, place, mamba, kv_layer + 1)?,
                 }))
             }
-            Mixer::Recurrent(mixer) => Self::Recurrent(Recurrent::load(loader, place, mixer)?),
+            Mixer::Recurrent(mixer) => {
+                Self::Recurrent(Recurrent::load(loader, place, mixer, rotary)?)
+            }
             Mixer::None => return Ok(None),
         }))
     }
@@ -76,7 +78,7 @@ impl MixerLayer {
             Self::Latent(latent) => latent.forward(x, positions, step),
             Self::Mamba(mamba) => mamba.forward(x, step),
             Self::Mamba2(mamba) => mamba.forward(x, step),
-            Self::Recurrent(mixer) => mixer.forward(x, step),
+            Self::Recurrent(mixer) => mixer.forward(x, positions, step),
             Self::Parallel(both) => {
                 let [input, output] = both.attention_multipliers;
                 let mixed = both.mamba.forward(x.clone(), step);

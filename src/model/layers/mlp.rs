@@ -2,7 +2,7 @@
 //! <https://arxiv.org/abs/2002.05202>), and the one without a gate (HF `GPT2MLP`).
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{Activation, activate, gated, profile::timed, scale};
+use playhouse_kernels::{Activation, activate, clamp, gated, profile::timed, scale};
 
 use super::arrangement::Part;
 use super::mamba2::scaled;
@@ -24,6 +24,8 @@ pub(in crate::model) struct Mlp {
     /// The divisors of the activation's outputs, `[1, intermediate_size]`.
     divisors: Option<Tensor<2>>,
     inner_norm: Option<Norm>,
+    /// The largest activated gate, and the largest magnitude of the value that it gates.
+    limit: Option<f32>,
     down_proj: Linear,
     gate_multiplier: f32,
     output_multiplier: f32,
@@ -53,6 +55,7 @@ impl Mlp {
             activation: activation::load(loader, place, mlp.activation)?,
             divisors: activation::divisors(loader, place, names, mlp)?,
             inner_norm: inner_norm.transpose()?,
+            limit: mlp.limit,
             down_proj: Linear::load(loader, &down, mlp.intermediate_size, mlp.down_bias)?,
             gate_multiplier: mlp.gate_multiplier,
             output_multiplier: mlp.output_multiplier,
@@ -69,6 +72,7 @@ impl Mlp {
                 let gate = mean.above(gate, *factor);
                 gated(Tensor::cat(vec![gate, up], 1), self.activation)
             }
+            (true, None) if self.limit.is_some() => self.limited(self.inner.forward(x, adapters)),
             (true, None) if self.gate_multiplier != 1.0 => {
                 self.scaled_gate(self.inner.forward(x, adapters))
             }
@@ -89,6 +93,16 @@ impl Mlp {
             timed("down", || self.down_proj.forward(activated, adapters)),
             self.output_multiplier,
         )
+    }
+
+    /// Returns `act(gate) · up`, of which both are within the limit. The gate is the first half of
+    /// x. Activations are above -1, and limits are at least 1.
+    fn limited(&self, x: Tensor<2>) -> Tensor<2> {
+        let half = x.dims()[1] / 2;
+        let gate = activate(x.clone().narrow(1, 0, half), self.activation);
+        let up = x.narrow(1, half, half);
+        let Some(limit) = self.limit else { return gate.mul(up) };
+        clamp(gate, limit).mul(clamp(up, limit))
     }
 
     /// Returns `act(multiplier · gate) · up`. The gate is the first half of x.

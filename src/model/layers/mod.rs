@@ -15,6 +15,7 @@ pub(super) mod lightning;
 mod linear;
 mod linears;
 mod lm_head;
+mod low_rank;
 mod mamba;
 mod mamba2;
 mod masked_lm;

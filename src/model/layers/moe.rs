@@ -148,9 +148,12 @@ impl Moe {
         }
         let add = |known| loader.adapter_sites().add_experts(known, sites, moe.num_identities);
         let site = known.map(add);
-        let activation = match moe.clamp {
-            Some(GateClamp { alpha, limit }) => ExpertActivation::ClampedSwiGlu { alpha, limit },
-            None => {
+        let activation = match (moe.clamp, moe.limit) {
+            (Some(GateClamp { alpha, limit }), _) => {
+                ExpertActivation::ClampedSwiGlu { alpha, limit }
+            }
+            (None, Some(limit)) => ExpertActivation::LimitedSwiGlu { limit },
+            (None, None) => {
                 let activation = activation::load(loader, place, moe.activation)?;
                 match moe.is_gated {
                     true => ExpertActivation::Gated(activation),
@@ -344,7 +347,7 @@ fn shared(
 
 /// Returns the expert of all tokens as an MLP.
 pub(in crate::model) fn shared_mlp(moe: &MoeConfig, intermediate_size: usize) -> MlpConfig {
-    let MoeConfig { activation, bias, is_gated, .. } = *moe;
+    let MoeConfig { activation, bias, is_gated, shared_limit: limit, .. } = *moe;
     MlpConfig {
         intermediate_size,
         is_gated,
@@ -353,6 +356,7 @@ pub(in crate::model) fn shared_mlp(moe: &MoeConfig, intermediate_size: usize) ->
         down_bias: bias,
         sparsity: None,
         inner_norm: None,
+        limit,
         gate_multiplier: 1.0,
         output_multiplier: 1.0,
     }

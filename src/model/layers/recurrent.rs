@@ -7,10 +7,11 @@ use super::delta_net::DeltaNet;
 use super::griffin::Griffin;
 use super::kimi_delta::KimiDelta;
 use super::lightning::Lightning;
+use super::rotary::RotaryTables;
 use super::short_conv::ShortConv;
 use crate::model::config::RecurrentConfig;
 use crate::model::weight_loader::WeightLoader;
-use crate::model::{ModelError, Step};
+use crate::model::{ModelError, Positions, Step};
 
 /// A [`RecurrentConfig`] with its weights.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ impl Recurrent {
         loader: &mut WeightLoader<'_>,
         place: LayerPlace<'_>,
         config: &RecurrentConfig,
+        rotary: &mut RotaryTables<'_>,
     ) -> Result<Self, ModelError> {
         match config {
             RecurrentConfig::DeltaNet(config) => {
@@ -37,7 +39,7 @@ impl Recurrent {
                 ShortConv::load(loader, place, config).map(Box::new).map(Self::ShortConv)
             }
             RecurrentConfig::Lightning(config) => {
-                Lightning::load(loader, place, config).map(Box::new).map(Self::Lightning)
+                Lightning::load(loader, place, config, rotary).map(Box::new).map(Self::Lightning)
             }
             RecurrentConfig::Griffin(config) => {
                 Griffin::load(loader, place, config).map(Box::new).map(Self::Griffin)
@@ -50,11 +52,16 @@ impl Recurrent {
 
     /// Maps `[num_tokens, hidden]` to the same shape. Takes the states of the step's sequences over
     /// these tokens.
-    pub(in crate::model) fn forward(&self, x: Tensor<2>, step: &mut Step<'_>) -> Tensor<2> {
+    pub(in crate::model) fn forward(
+        &self,
+        x: Tensor<2>,
+        positions: Positions<'_>,
+        step: &mut Step<'_>,
+    ) -> Tensor<2> {
         match self {
             Self::DeltaNet(mixer) => mixer.forward(x, step),
             Self::ShortConv(mixer) => mixer.forward(x, step),
-            Self::Lightning(mixer) => mixer.forward(x, step),
+            Self::Lightning(mixer) => mixer.forward(x, positions, step),
             Self::Griffin(mixer) => mixer.forward(x, step),
             Self::Kimi(mixer) => mixer.forward(x, step),
         }

@@ -19,7 +19,7 @@ use crate::cube::Rows;
 use crate::linear::cube::{CubeStack, grouped, grouped_swiglu, takes_swiglu};
 use crate::router::cube::experts_max;
 use crate::{Activation, KernelError, Routing};
-use activation::clamped_swiglu;
+use activation::{clamped_swiglu, limited_swiglu};
 use gather::gathered;
 pub(crate) use lora::CubeLora;
 use lora::{InputOf, Tokens};
@@ -104,6 +104,7 @@ pub(crate) fn experts_with_lora(
             ExpertActivation::ClampedSwiGlu { alpha, limit } => {
                 clamped_swiglu(products, alpha, limit)
             }
+            ExpertActivation::LimitedSwiGlu { limit } => limited_swiglu(products, limit),
         }
     };
     let activated = Rows::new(activated);

@@ -37,6 +37,10 @@ pub struct MoeConfig {
     pub has_expert_biases: bool,
     /// The bounds of a gate and the value that it gates. `None`: `activation` alone.
     pub clamp: Option<GateClamp>,
+    /// The largest activated gate of experts, and the largest magnitude of the value that it gates.
+    pub limit: Option<f32>,
+    /// The same of the shared expert.
+    pub shared_limit: Option<f32>,
     /// Whether an expert's input is multiplied by the expert's weight, instead of its output.
     pub scale_input: bool,
     /// The scores of experts.
@@ -166,6 +170,8 @@ impl MoeConfig {
             bias: false,
             has_expert_biases: false,
             clamp: None,
+            limit: None,
+            shared_limit: None,
             scale_input: false,
             scoring: Scoring::Softmax,
             has_router_bias: false,

@@ -2,8 +2,7 @@
 //! convolutions, lightning attention and Griffin's recurrent blocks.
 
 mod kimi;
-
-use std::sync::Arc;
+mod lightning;
 
 use playhouse_kernels::{CausalConv, LinearHeads};
 use serde_json::Value;
@@ -15,6 +14,8 @@ use crate::model::config::file::Fields;
 use crate::model::config::{ConfigError, SIZE_MAX};
 use crate::model::family::Family;
 pub use kimi::KimiDeltaConfig;
+pub use lightning::LightningConfig;
+pub(crate) use lightning::LightningNames;
 
 /// Most heads and taps, far above any real number. The limit prevents absurd allocations.
 const HEADS_MAX: usize = 4_096;
@@ -110,17 +111,6 @@ pub struct ShortConvConfig {
     /// Whether a token sees none after it. Otherwise it sees as many on both sides, and the layer
     /// keeps nothing of a sequence.
     pub is_causal: bool,
-}
-
-/// Linear attention whose heads forget at fixed rates: HF `MiniMaxLightningAttention`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LightningConfig {
-    /// Elements of a head.
-    pub head_dim: usize,
-    /// The activation of queries, keys and values.
-    pub activation: ActivationName,
-    /// The rate of each head: `[num_heads]`.
-    pub slopes: Arc<[f32]>,
 }
 
 /// Griffin's recurrent block: HF `RecurrentGemmaRecurrentBlock`.
@@ -278,27 +268,6 @@ impl ShortConvConfig {
     }
 }
 
-impl LightningConfig {
-    /// Returns the mixer of layer `layer` of `num_layers`. The rates are those of
-    /// `MiniMaxLightningAttention.get_slope_rate`.
-    pub(crate) fn of_layer(
-        (layer, num_layers): (usize, usize),
-        num_heads: usize,
-        head_dim: usize,
-        activation: ActivationName,
-    ) -> Self {
-        let factor = 1.0 - layer as f64 / (num_layers as f64 - 1.0 + 1e-5) + 1e-5;
-        let base = 2.0_f64.powf(-8.0 / num_heads as f64);
-        let slope = |head: usize| (base.powf(head as f64 + 1.0) * factor) as f32;
-        Self { head_dim, activation, slopes: (0..num_heads).map(slope).collect() }
-    }
-
-    /// Returns the elements of all heads of a token.
-    pub(crate) fn width(&self) -> usize {
-        self.slopes.len() * self.head_dim
-    }
-}
-
 impl RecurrentConfig {
     /// Returns whether a sequence has a state, which a step with the whole sequence may lack.
     pub(crate) fn has_state(&self) -> bool {
@@ -312,16 +281,7 @@ impl RecurrentConfig {
             Self::ShortConv(config) => CausalConv::state_len(config.channels, config.kernel),
             Self::Griffin(config) => config.lru_at() + config.width,
             Self::Kimi(config) => config.heads_at() + config.heads().state_len(),
-            Self::Lightning(config) => {
-                let (num_heads, head_dim) = (config.slopes.len(), config.head_dim);
-                let heads = LinearHeads {
-                    num_key_heads: num_heads,
-                    num_heads,
-                    key_dim: head_dim,
-                    value_dim: head_dim,
-                };
-                heads.state_len()
-            }
+            Self::Lightning(config) => config.heads().state_len(),
         }
     }
 }
