@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 32] = [
+    let cases: [(&str, &str, Value); 38] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -66,6 +66,12 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("exaone4_5", "/vision_config/num_key_value_heads", json!(3)),
         ("dots_ocr-bias", "/vision_config/rms_norm_eps", json!(-1.0)),
         ("dots_ocr-bias", "/vision_config/use_bias", json!("no")),
+        ("deepseek_ocr", "/tile_tag", json!("1D")),
+        ("deepseek_ocr", "/projector_config/projector_type", json!("mlp_gelu")),
+        ("deepseek_ocr", "/language_config/use_mla", json!(true)),
+        ("deepseek_ocr", "/language_config/topk_method", json!("noaux_tc")),
+        ("deepseek_ocr", "/vision_config/width/sam_vit_b/heads", json!(5)),
+        ("deepseek_ocr-windows", "/vision_config/width/clip-l-14-224/width", json!(36)),
         ("minicpmv4_6", "/insert_layer_id", json!(3)),
         ("minicpmv4_6", "/downsample_mode", json!("4x")),
         ("minicpmv4_6", "/merge_kernel_size", json!([4, 4])),

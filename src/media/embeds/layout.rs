@@ -49,6 +49,7 @@ impl EmbedsLayout {
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
                 | VisionFamily::LightOnOcr
+                | VisionFamily::DeepseekOcr
                 | VisionFamily::PaliGemma
                 | VisionFamily::Phi3V
                 | VisionFamily::Phi4,

@@ -143,6 +143,8 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             "downsample_mode",
         ],
         VisionFamily::Phi3V => &["num_crops"],
+        // As in vLLM: the numbers of tokens are those of its own sizes.
+        VisionFamily::DeepseekOcr => &[],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
         VisionFamily::InternVlChat => {

@@ -4,6 +4,7 @@
 
 mod adjustable;
 mod cohere;
+mod deepseek_ocr;
 mod fields;
 mod gemma3;
 mod glm;
@@ -89,10 +90,7 @@ pub(crate) fn processor_for(
         let adjustable = adjustable::Adjustable::read(family, &outer, processor, encode)?;
         return Ok(Some(Arc::new(adjustable)));
     }
-    let processor = ProcessorConfig::read(model)?;
-    let Some(processor) = processor.or_else(|| family.default_processor(outer)) else {
-        return Ok(None);
-    };
+    let Some(processor) = family.processor(model, outer)? else { return Ok(None) };
     let adjustable = adjustable::Adjustable::read(family, outer, processor, encode)?;
     Ok(Some(Arc::new(adjustable)))
 }
@@ -117,6 +115,9 @@ fn of_images(
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
+        }
+        VisionFamily::DeepseekOcr => {
+            Arc::new(deepseek_ocr::DeepseekOcr::read(processor, &*encode)?)
         }
         VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),

@@ -20,6 +20,7 @@ mod cwm;
 mod dbrx;
 mod deci_lm;
 mod deepseek;
+mod deepseek_ocr;
 mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;

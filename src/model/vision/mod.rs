@@ -8,9 +8,12 @@
 
 mod anyres;
 mod batch;
+mod bicubic;
 mod block;
 mod cohere;
 mod config;
+mod deepseek_ocr;
+mod deepseek_ocr_config;
 mod encoder;
 mod glm;
 mod grid;
@@ -32,6 +35,8 @@ mod projector;
 mod qwen;
 mod qwen_config;
 mod resized;
+mod sam;
+mod sam_attention;
 mod seeing_and_hearing;
 mod siglip2;
 mod two_towers;
@@ -41,6 +46,7 @@ mod vit_names;
 use std::path::Path;
 use std::sync::Arc;
 
+use self::deepseek_ocr_config::OcrConfig;
 use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
 use super::audio::Phi4Sounds;
@@ -53,6 +59,7 @@ use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
+pub(crate) use deepseek_ocr_config::OcrViews;
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
@@ -111,6 +118,8 @@ pub(crate) enum VisionFamily {
     Exaone4_5,
     /// That of dots.ocr: as Qwen2-VL's, with other norms.
     DotsOcr,
+    /// SAM and CLIP, one behind the other: DeepSeek-OCR.
+    DeepseekOcr,
     /// The same of Qwen2.5-Omni, with other names.
     Qwen2_5Omni,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
@@ -203,9 +212,22 @@ impl VisionFamily {
         matches!(self, Self::ClipModel | Self::SiglipModel)
     }
 
-    /// Returns the processor of a model without the files of one, if it is not one of text alone.
-    pub(crate) fn default_processor(self, outer: &Fields) -> Option<ProcessorConfig> {
-        self.is_of_two_towers().then(|| ProcessorConfig::of_model(&Fields::empty_in(outer)))
+    /// Returns the fields of the processor of the model in the folder `model`, whose `config.json`
+    /// has the fields `outer`. A model without its files may be one of text alone.
+    ///
+    /// # Errors
+    /// As [`ProcessorConfig::read`].
+    pub(crate) fn processor(
+        self,
+        model: &Path,
+        outer: &Fields,
+    ) -> Result<Option<ProcessorConfig>, ConfigError> {
+        if self == Self::DeepseekOcr {
+            return ProcessorConfig::read_whole(model, outer).map(Some);
+        }
+        let default = || ProcessorConfig::of_model(&Fields::empty_in(outer));
+        let found = ProcessorConfig::read(model)?;
+        Ok(found.or_else(|| self.is_of_two_towers().then(default)))
     }
 }
 
@@ -237,6 +259,7 @@ enum TowerPlan {
     Paddle(paddle::PaddleConfig),
     Siglip2(siglip2::Siglip2Config),
     MiniCpm(minicpm::MiniCpmConfig),
+    DeepseekOcr(Box<OcrConfig>),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -273,10 +296,7 @@ impl VisionPlan {
                 of_authors = translated(outer, internvl_chat::context_token(tokenizer)?)?;
                 (&of_authors, Some(ProcessorConfig::of_model(&of_authors)))
             }
-            _ => {
-                let processor = ProcessorConfig::read(model)?;
-                (outer, processor.or_else(|| family.default_processor(outer)))
-            }
+            _ => (outer, family.processor(model, outer)?),
         };
         let Some(processor) = processor else {
             tracing::info!("without the files of an image processor, the model takes text alone");
@@ -335,38 +355,32 @@ impl VisionPlan {
                 let config = paddle::PaddleConfig::read(&vision, text.hidden_size)?;
                 axes(TowerPlan::Paddle(config), [100_295, 100_296])
             }
-            VisionFamily::Llama4 => Ok(Some(Self {
-                vision_tower: {
-                    TowerPlan::Llama4(llama4::Llama4Config::read(&vision, text.hidden_size)?)
-                },
-                scale: processor.scale(LLAMA4_SCALE)?,
-                placeholders: vec![llava::placeholder(outer, family)?],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            })),
-            VisionFamily::Lfm2Vl => Ok(Some(Self {
-                vision_tower: {
-                    let width = text.hidden_size;
-                    TowerPlan::Siglip2(siglip2::Siglip2Config::read(outer, &vision, width)?)
-                },
-                scale: processor.scale(config::UNIT_SCALE)?,
-                placeholders: vec![llava::placeholder(outer, family)?],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            })),
+            VisionFamily::Llama4 => {
+                let config = llama4::Llama4Config::read(&vision, text.hidden_size)?;
+                let placeholders = vec![llava::placeholder(outer, family)?];
+                let scale = processor.scale(LLAMA4_SCALE)?;
+                Ok(Some(Self::of_one_axis(TowerPlan::Llama4(config), scale, placeholders)))
+            }
+            VisionFamily::Lfm2Vl => {
+                let config = siglip2::Siglip2Config::read(outer, &vision, text.hidden_size)?;
+                let placeholders = vec![llava::placeholder(outer, family)?];
+                let scale = processor.scale(UNIT_SCALE)?;
+                Ok(Some(Self::of_one_axis(TowerPlan::Siglip2(config), scale, placeholders)))
+            }
             VisionFamily::MiniCpmV => {
                 let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
-                Ok(Some(Self {
-                    placeholders: vec![config.placeholder],
-                    vision_tower: TowerPlan::MiniCpm(config),
-                    scale: processor.scale(UNIT_SCALE)?,
-                    // As in transformers, images take no positions of their own.
-                    position_axes: 1,
-                    attention: ItemAttention::None,
-                    towers: None,
-                }))
+                let placeholders = vec![config.placeholder];
+                let scale = processor.scale(UNIT_SCALE)?;
+                // As in transformers, images take no positions of their own.
+                Ok(Some(Self::of_one_axis(TowerPlan::MiniCpm(config), scale, placeholders)))
+            }
+            VisionFamily::DeepseekOcr => {
+                let (fields, width) = (&processor.image, text.hidden_size);
+                let config = OcrConfig::read(outer, &vision, fields, width)?;
+                let vision_tower = TowerPlan::DeepseekOcr(Box::new(config));
+                let placeholders = vec![internvl_chat::added_token(tokenizer, OcrViews::TOKEN)?];
+                let scale = processor.scale(UNIT_SCALE)?;
+                Ok(Some(Self::of_one_axis(vision_tower, scale, placeholders)))
             }
             VisionFamily::Phi4 => {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
@@ -383,6 +397,12 @@ impl VisionPlan {
             }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
+    }
+
+    /// Returns the plan of a tower whose text model numbers all tokens alike.
+    fn of_one_axis(vision_tower: TowerPlan, scale: PixelScale, placeholders: Vec<u32>) -> Self {
+        let attention = ItemAttention::None;
+        Self { vision_tower, scale, placeholders, position_axes: 1, attention, towers: None }
     }
 
     /// Returns the widths of a model of two towers.
@@ -422,6 +442,9 @@ impl VisionPlan {
             }
             TowerPlan::MiniCpm(config) => {
                 Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::DeepseekOcr(config) => {
+                Arc::new(self.encoder(deepseek_ocr::OcrTower::load(loader, config, pixels)?))
             }
             TowerPlan::Paddle(config) => {
                 Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))
