@@ -41,6 +41,7 @@ from transformers import (
     Glm46VProcessor,
     Glm46VVideoProcessor,
     GlmOcrConfig,
+    GotOcr2Config,
     Idefics3Config,
     Idefics3Processor,
     InternVLConfig,
@@ -552,6 +553,19 @@ GLMS = ("glm4v", "glm4v_moe", "glm_ocr")
 COHERES = ("aya_vision", "cohere2_vision")
 
 
+def got_ocr2(vision, text, **rest):
+    """Returns a model of GOT-OCR 2, whose images have the size of its tower."""
+    tower = dict(
+        hidden_size=24, num_hidden_layers=3, num_attention_heads=2, mlp_dim=40, output_channels=8,
+        image_size=80, patch_size=16, global_attn_indexes=[1],
+    ) | vision
+    config = GotOcr2Config(
+        text_config=text, vision_config=tower, image_token_index=IMAGE_TOKEN, **rest,
+    )
+    side = dict.fromkeys(("height", "width"), tower["image_size"])
+    return config, dict(image_processor_type="GotOcr2ImageProcessor", size=side, **CLIP)
+
+
 def models():
     """Returns the models: functions to a config and the fields of its image processor."""
     return {
@@ -903,6 +917,16 @@ def models():
             dict(max_patches=9, resize_to_max_canvas=True, resample=3),
             num_hidden_layers=2, interleave_moe_layer_step=2, use_qk_norm=False,
         ),
+        # Windows are wider than images, and then within them.
+        "got_ocr2": lambda: got_ocr2({}, text_config("qwen2", tie_word_embeddings=True)),
+        "got_ocr2-windows": lambda: got_ocr2(
+            dict(
+                image_size=48, patch_size=8, window_size=4, global_attn_indexes=[0, 3],
+                num_hidden_layers=4, num_attention_heads=3, qkv_bias=False, output_channels=12,
+                layer_norm_eps=1e-4, hidden_act="gelu_pytorch_tanh",
+            ),
+            text_config("qwen2", num_hidden_layers=2), tie_word_embeddings=False,
+        ),
         "internvl": lambda: internvl(text_config("qwen2"), dict(attention_bias=True), 0.5),
         "internvl-norms": lambda: internvl(
             text_config("qwen3", head_dim=8),
@@ -1252,6 +1276,7 @@ def prompt_record(model, processor, images, sizes):
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
 GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
 GREEDY += ("llava_next_video", "llava_onevision", "exaone4_5", "minicpmv4_6") + GLMS + COHERES
+GREEDY += ("got_ocr2",)
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1968,7 +1993,7 @@ def build(name, config, processor):
         lfm2_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
-    if config.model_type in ("llava_next_video", "llava_onevision"):
+    if config.model_type in ("llava_next_video", "llava_onevision", "got_ocr2"):
         tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")

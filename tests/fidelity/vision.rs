@@ -90,6 +90,8 @@ models! {
     dots_ocr_bias: "dots_ocr-bias",
     deepseek_ocr: "deepseek_ocr",
     deepseek_ocr_windows: "deepseek_ocr-windows",
+    got_ocr2: "got_ocr2",
+    got_ocr2_windows: "got_ocr2-windows",
     pixtral: "pixtral",
     mistral3: "mistral3",
     mistral3_bias: "mistral3-bias",

@@ -9,6 +9,7 @@ mod fields;
 mod gemma3;
 mod glm;
 mod glm_video;
+mod got_ocr;
 mod hearing;
 mod idefics3;
 mod internvl;
@@ -119,6 +120,7 @@ fn of_images(
         VisionFamily::DeepseekOcr => {
             Arc::new(deepseek_ocr::DeepseekOcr::read(processor, &*encode)?)
         }
+        VisionFamily::GotOcr2 => Arc::new(got_ocr::GotOcr::read(outer, processor)?),
         VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
         VisionFamily::PaliGemma => {

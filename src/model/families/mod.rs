@@ -47,6 +47,7 @@ mod glm4;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod glm_moe_dsa;
+mod got_ocr2;
 mod gpt2;
 mod gpt_bigcode;
 mod gpt_neo;

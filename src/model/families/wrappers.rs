@@ -9,7 +9,7 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, deepseek_ocr, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, glm4,
-    glm4_moe, granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video,
+    glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video,
     llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, paligemma, phi3_v,
     phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
@@ -352,6 +352,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     minicpmv::WRAPPER,
     dots_ocr::WRAPPER,
     deepseek_ocr::WRAPPER,
+    got_ocr2::WRAPPER,
     paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,

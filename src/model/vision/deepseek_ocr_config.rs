@@ -5,7 +5,7 @@ use playhouse_kernels::Activation;
 
 use super::block::{BlockConfig, BlockNames, HeadNorms};
 use super::pixels::PatchSize;
-use super::sam::{SamConfig, SamNames, features_on_side};
+use super::sam::{NORM, SamConfig, SamNames, features_on_side};
 use super::vit_names::CLIP;
 use crate::model::config::{ConfigError, Fields, NormConfig};
 use crate::model::family::NormKind;
@@ -201,6 +201,7 @@ fn sam(vision: &Fields, fields: &Fields) -> Result<SamConfig, ConfigError> {
         num_layers: fields.size("layers")?.unwrap_or(12),
         num_heads,
         qkv_bias: true,
+        norm: NORM,
         activation: Activation::Gelu,
         patch: PatchSize { side: PATCH, frames: 1 },
         positions_side: image_size / PATCH,

@@ -16,10 +16,12 @@ mod deepseek_ocr;
 mod deepseek_ocr_config;
 mod encoder;
 mod glm;
+mod got_ocr;
 mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod lookup;
 mod minicpm;
 mod mixed;
 mod onevision;
@@ -48,11 +50,11 @@ use std::sync::Arc;
 
 use self::deepseek_ocr_config::OcrConfig;
 use self::encoder::{ItemAttention, VisionEncoder};
+use self::lookup::{activation, stored, token};
 use self::pixels::Pixels;
 use super::audio::Phi4Sounds;
-use super::config::{ActivationName, ConfigError, Fields, INNER_TYPE, ModelConfig};
+use super::config::{ConfigError, Fields, INNER_TYPE, ModelConfig};
 use super::families;
-use super::layers::plain_activation;
 use super::two_towers::TwoTowers;
 use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
@@ -60,6 +62,7 @@ use super::{MediaEncoder, ModelError};
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use deepseek_ocr_config::OcrViews;
+pub(crate) use got_ocr::GotImages;
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
@@ -68,7 +71,6 @@ pub(crate) use onevision::{most_tiles, video_placeholder};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
-use playhouse_kernels::Activation;
 pub(super) use seeing_and_hearing::SeeingAndHearing;
 pub(crate) use siglip2::Siglip2Images;
 
@@ -120,6 +122,8 @@ pub(crate) enum VisionFamily {
     DotsOcr,
     /// SAM and CLIP, one behind the other: DeepSeek-OCR.
     DeepseekOcr,
+    /// SAM: GOT-OCR 2.
+    GotOcr2,
     /// The same of Qwen2.5-Omni, with other names.
     Qwen2_5Omni,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
@@ -260,6 +264,7 @@ enum TowerPlan {
     Siglip2(siglip2::Siglip2Config),
     MiniCpm(minicpm::MiniCpmConfig),
     DeepseekOcr(Box<OcrConfig>),
+    GotOcr(got_ocr::GotConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -374,6 +379,12 @@ impl VisionPlan {
                 // As in transformers, images take no positions of their own.
                 Ok(Some(Self::of_one_axis(TowerPlan::MiniCpm(config), scale, placeholders)))
             }
+            VisionFamily::GotOcr2 => {
+                let config = got_ocr::GotConfig::read(&vision, text.hidden_size)?;
+                let placeholders = vec![llava::placeholder(outer, family)?];
+                let scale = processor.scale(config::CLIP_SCALE)?;
+                Ok(Some(Self::of_one_axis(TowerPlan::GotOcr(config), scale, placeholders)))
+            }
             VisionFamily::DeepseekOcr => {
                 let (fields, width) = (&processor.image, text.hidden_size);
                 let config = OcrConfig::read(outer, &vision, fields, width)?;
@@ -443,6 +454,9 @@ impl VisionPlan {
             TowerPlan::MiniCpm(config) => {
                 Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
             }
+            TowerPlan::GotOcr(config) => {
+                Arc::new(self.encoder(got_ocr::GotTower::load(loader, config, pixels)?))
+            }
             TowerPlan::DeepseekOcr(config) => {
                 Arc::new(self.encoder(deepseek_ocr::OcrTower::load(loader, config, pixels)?))
             }
@@ -473,26 +487,4 @@ impl VisionPlan {
             attention: self.attention,
         }
     }
-}
-
-/// Returns the module of `modules` that holds the tensor `name`, by default the first.
-fn stored<'m>(loader: &WeightLoader<'_>, modules: &[&'m str], name: &str) -> &'m str {
-    let has = |module: &&&str| loader.has(&format!("{module}.{name}"));
-    modules.iter().find(has).or(modules.first()).copied().unwrap_or_default()
-}
-
-/// Returns the id of a placeholder's token.
-fn token(outer: &Fields, field: &str) -> Result<Option<u32>, ConfigError> {
-    Ok(outer.count(field)?.and_then(|id| u32::try_from(id).ok()))
-}
-
-/// Returns the activation that `field` names, by default `default`.
-fn activation(
-    fields: &Fields,
-    field: &str,
-    default: Activation,
-) -> Result<Activation, ConfigError> {
-    let Some(name) = fields.text(field)? else { return Ok(default) };
-    let found = ActivationName::from_name(name).and_then(plain_activation);
-    found.ok_or_else(|| fields.invalid(field, "an activation of transformers without weights"))
 }

@@ -23,8 +23,9 @@ use crate::model::layers::{Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError};
 
-/// The norms of the layers and of the neck.
-const NORM: NormConfig = NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-6 };
+/// The norms of the neck.
+pub(super) const NORM: NormConfig =
+    NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-6 };
 /// Elements on a side of a convolution's kernel.
 const KERNEL: usize = 3;
 /// Patches between two results of the convolutions behind the neck.
@@ -49,6 +50,8 @@ pub(super) struct SamConfig {
     pub(super) num_layers: usize,
     pub(super) num_heads: usize,
     pub(super) qkv_bias: bool,
+    /// The norms of the layers.
+    pub(super) norm: NormConfig,
     pub(super) activation: Activation,
     pub(super) patch: PatchSize,
     /// Places on a side of the grid of learned positions.
@@ -212,7 +215,7 @@ impl SamBlock {
         sides: &[usize],
         config: &SamConfig,
     ) -> Result<Self, ModelError> {
-        let SamConfig { names, hidden_size, mlp_size, num_heads, window, .. } = *config;
+        let SamConfig { names, hidden_size, mlp_size, num_heads, window, norm, .. } = *config;
         let full = |name: &str| format!("{module}.{}.{index}.{name}", names.layer);
         let part = |name: &str, outputs: usize| [Part::new(full(name), outputs)];
         let head_dim = hidden_size / num_heads;
@@ -231,7 +234,7 @@ impl SamBlock {
         let biases = biases.collect::<Result<_, _>>()?;
         let [first, second] = names.norms.map(full);
         Ok(Self {
-            attention_norm: Norm::load(loader, &first, hidden_size, NORM)?,
+            attention_norm: Norm::load(loader, &first, hidden_size, norm)?,
             qkv: {
                 let parts = part("attn.qkv", 3 * hidden_size);
                 Linear::of_media(loader, &parts, hidden_size, config.qkv_bias)?
@@ -240,7 +243,7 @@ impl SamBlock {
             biases,
             is_global,
             o: Linear::of_media(loader, &part("attn.proj", hidden_size), hidden_size, true)?,
-            mlp_norm: Norm::load(loader, &second, hidden_size, NORM)?,
+            mlp_norm: Norm::load(loader, &second, hidden_size, norm)?,
             inner: Linear::of_media(loader, &part("mlp.lin1", mlp_size), hidden_size, true)?,
             activation: config.activation,
             down: Linear::of_media(loader, &part("mlp.lin2", hidden_size), mlp_size, true)?,
