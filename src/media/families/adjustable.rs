@@ -123,6 +123,15 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::InternVl | VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
+        VisionFamily::Ovis2 => &[
+            "size",
+            "resample",
+            "do_resize",
+            "crop_to_patches",
+            "min_patches",
+            "max_patches",
+            "use_covering_area_grid",
+        ],
         VisionFamily::Lfm2Vl => &[
             "resample",
             "do_image_splitting",

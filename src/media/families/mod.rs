@@ -22,6 +22,7 @@ mod llava_next_video;
 mod llava_onevision;
 mod minicpm;
 mod omni;
+mod ovis2;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
@@ -120,6 +121,7 @@ fn of_images(
         VisionFamily::DeepseekOcr => {
             Arc::new(deepseek_ocr::DeepseekOcr::read(processor, &*encode)?)
         }
+        VisionFamily::Ovis2 => Arc::new(ovis2::Ovis2::read(outer, processor, &*encode)?),
         VisionFamily::GotOcr2 => Arc::new(got_ocr::GotOcr::read(outer, processor)?),
         VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),

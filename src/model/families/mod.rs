@@ -111,6 +111,7 @@ mod olmoe;
 mod omni;
 mod opt;
 mod orion;
+mod ovis2;
 mod paligemma;
 mod pangu_embedded;
 mod persimmon;

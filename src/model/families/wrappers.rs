@@ -10,7 +10,7 @@ use super::{
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, as_read, deepseek_ocr, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, glm4,
     glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video,
-    llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, paligemma, phi3_v,
+    llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, ovis2, paligemma, phi3_v,
     phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
@@ -353,6 +353,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     dots_ocr::WRAPPER,
     deepseek_ocr::WRAPPER,
     got_ocr2::WRAPPER,
+    ovis2::WRAPPER,
     paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,

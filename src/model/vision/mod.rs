@@ -25,6 +25,8 @@ mod lookup;
 mod minicpm;
 mod mixed;
 mod onevision;
+mod ovis2;
+mod ovis2_config;
 mod paddle;
 mod phi3v;
 mod phi4;
@@ -68,6 +70,7 @@ pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
 pub(crate) use mixed::PooledFrames;
 pub(crate) use onevision::{most_tiles, video_placeholder};
+pub(crate) use ovis2_config::{OvisImages, OvisToken};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
@@ -124,6 +127,8 @@ pub(crate) enum VisionFamily {
     DeepseekOcr,
     /// SAM: GOT-OCR 2.
     GotOcr2,
+    /// That of Ovis 2, with a visual vocabulary.
+    Ovis2,
     /// The same of Qwen2.5-Omni, with other names.
     Qwen2_5Omni,
     /// That of Qwen3-VL, with learned positions and states for the first layers.
@@ -265,6 +270,7 @@ enum TowerPlan {
     MiniCpm(minicpm::MiniCpmConfig),
     DeepseekOcr(Box<OcrConfig>),
     GotOcr(got_ocr::GotConfig),
+    Ovis(ovis2_config::OvisConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -329,17 +335,12 @@ impl VisionPlan {
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
         // Positions of the text model have one axis.
         let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
-            Ok(Some(Self {
-                vision_tower: TowerPlan::Qwen(config),
-                scale: processor.scale(qwen_config::scale(family))?,
-                placeholders: vec![
-                    token(outer, "image_token_id")?.unwrap_or(tokens[0]),
-                    token(outer, "video_token_id")?.unwrap_or(tokens[1]),
-                ],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            }))
+            let scale = processor.scale(qwen_config::scale(family))?;
+            let placeholders = vec![
+                token(outer, "image_token_id")?.unwrap_or(tokens[0]),
+                token(outer, "video_token_id")?.unwrap_or(tokens[1]),
+            ];
+            Ok(Some(Self::of_one_axis(TowerPlan::Qwen(config), scale, placeholders)))
         };
         let visual = vision.with_aliases(OTHER_NAMES);
         match family {
@@ -379,6 +380,12 @@ impl VisionPlan {
                 // As in transformers, images take no positions of their own.
                 Ok(Some(Self::of_one_axis(TowerPlan::MiniCpm(config), scale, placeholders)))
             }
+            VisionFamily::Ovis2 => {
+                let config = ovis2_config::OvisConfig::read(&vision, text.hidden_size)?;
+                let placeholders = OvisImages::read(outer)?.placeholders();
+                let scale = processor.scale(config::CLIP_SCALE)?;
+                Ok(Some(Self::of_one_axis(TowerPlan::Ovis(config), scale, placeholders)))
+            }
             VisionFamily::GotOcr2 => {
                 let config = got_ocr::GotConfig::read(&vision, text.hidden_size)?;
                 let placeholders = vec![llava::placeholder(outer, family)?];
@@ -397,14 +404,9 @@ impl VisionPlan {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
                 let placeholders = vec![images.placeholder];
                 let sounds = Phi4Sounds::read(outer, text.hidden_size)?;
-                Ok(Some(Self {
-                    vision_tower: TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds })),
-                    scale: processor.scale(UNIT_SCALE)?,
-                    placeholders,
-                    position_axes: 1,
-                    attention: ItemAttention::None,
-                    towers: None,
-                }))
+                let vision_tower = TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds }));
+                let scale = processor.scale(UNIT_SCALE)?;
+                Ok(Some(Self::of_one_axis(vision_tower, scale, placeholders)))
             }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
@@ -453,6 +455,9 @@ impl VisionPlan {
             }
             TowerPlan::MiniCpm(config) => {
                 Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Ovis(config) => {
+                Arc::new(self.encoder(ovis2::OvisTower::load(loader, config, pixels)?))
             }
             TowerPlan::GotOcr(config) => {
                 Arc::new(self.encoder(got_ocr::GotTower::load(loader, config, pixels)?))
