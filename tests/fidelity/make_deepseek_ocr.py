@@ -1,11 +1,13 @@
-"""Builds the models of DeepSeek-OCR for the vision tests and records transformers' answers.
+"""Builds the models of DeepSeek-OCR and DeepSeek-OCR 2 for the vision tests, and records
+transformers' answers.
 
     python tests/fidelity/make_deepseek_ocr.py                 # all of them
     python tests/fidelity/make_deepseek_ocr.py deepseek_ocr    # some of them
 
 transformers has no class of DeepSeek-OCR. It has that of Unlimited-OCR, whose towers, projector and
 text model are the same, except for the window of its text model, which is left out here. The models
-are written in the names and fields of DeepSeek-OCR's authors (deepseek-ai/DeepSeek-OCR). The pixels
+are written in the names and fields of their authors (deepseek-ai/DeepSeek-OCR). Of DeepSeek-OCR 2,
+the queries have the numbers of small images. The pixels
 are those of Pillow, which the authors' code and vLLM use. Each model is a folder as
 `make_vision.py` writes it, and `local` of an image has its tiles.
 
@@ -20,7 +22,12 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 from safetensors.torch import save_file
-from transformers import UnlimitedOcrConfig, UnlimitedOcrForConditionalGeneration
+from transformers import (
+    DeepseekOcr2Config,
+    DeepseekOcr2ForConditionalGeneration,
+    UnlimitedOcrConfig,
+    UnlimitedOcrForConditionalGeneration,
+)
 from transformers.models.unlimited_ocr.image_processing_unlimited_ocr import (
     get_optimal_tiled_canvas,
 )
@@ -32,6 +39,7 @@ PROMPTS = ([], [1], [3, 2], [4, 0, 4])
 TILES_MIN = 2
 CLIP = "clip-l-14-224"
 SAM = "sam_vit_b"
+QWEN = "qwen2-0-5b"
 
 
 def models():
@@ -61,7 +69,43 @@ def models():
             clip | dict(width=24, heads=3, image_size=42),
             dict(base_size=48, image_size=80, max_crops=3),
         ),
+        "deepseek_ocr2": (
+            text, sam, dict(dim=32, layers=2, heads=4, kv_heads=2, intermediate_size=40),
+            dict(base_size=80, image_size=48, max_crops=4),
+        ),
+        "deepseek_ocr2-windows": (
+            text | dict(n_shared_experts=1, first_k_dense_replace=0),
+            sam | dict(layers=2, global_attn_indexes=[0], window_size=2, image_size=96),
+            dict(dim=24, layers=3, heads=3, kv_heads=1, intermediate_size=36),
+            dict(base_size=48, image_size=80, max_crops=3),
+        ),
     }
+
+
+def second_config(text, sam, qwen):
+    """Returns the config of transformers for DeepSeek-OCR 2."""
+    sizes = dict(
+        hidden_size="dim", num_hidden_layers="layers", num_attention_heads="heads",
+        num_key_value_heads="kv_heads", intermediate_size="intermediate_size",
+    )
+    same = ("global_attn_indexes", "image_size", "output_channels", "window_size")
+    sparse = text["num_hidden_layers"] - text["first_k_dense_replace"]
+    return DeepseekOcr2Config(
+        text_config=text | dict(
+            mlp_layer_types=["dense"] * text["first_k_dense_replace"] + ["sparse"] * sparse,
+        ),
+        vision_config=dict(
+            sam_config={name: sam[name] for name in same} | dict(
+                hidden_size=sam["width"], num_hidden_layers=sam["layers"],
+                num_attention_heads=sam["heads"],
+                downsample_channels=[sam["downsample_channels"][0], qwen["dim"]],
+            ),
+            encoder_config={ours: qwen[theirs] for ours, theirs in sizes.items()} | dict(
+                rope_parameters=dict(rope_type="default", rope_theta=1_000_000.0),
+            ),
+        ),
+        image_token_id=IMAGE_TOKEN, tie_word_embeddings=False,
+    )
 
 
 def config_of(text, sam, clip):
@@ -87,9 +131,11 @@ def authors_config(text, sam, clip):
     """Returns the fields of `config.json` as the authors write them. Published ones leave
     `output_channels` and `window_size` to the code."""
     sam = dict(sam)
-    image_size = sam.pop("image_size")
+    image_size, is_second = sam.pop("image_size"), "dim" in clip
+    features = clip["dim"] if is_second else clip["width"] + sam["downsample_channels"][1]
+    architecture = f"DeepseekOCR{2 if is_second else ''}ForCausalLM"
     return dict(
-        architectures=["DeepseekOCRForCausalLM"], model_type="deepseek_vl_v2", tile_tag="2D",
+        architectures=[architecture], model_type="deepseek_vl_v2", tile_tag="2D",
         global_view_pos="head", torch_dtype="bfloat16",
         candidate_resolutions=[[1024, 1024]],
         language_config=text | dict(
@@ -98,20 +144,24 @@ def authors_config(text, sam, clip):
             torch_dtype="bfloat16",
         ),
         projector_config=dict(
-            input_dim=clip["width"] + sam["downsample_channels"][1], model_type="mlp_projector",
-            n_embed=text["hidden_size"], projector_type="linear",
+            input_dim=features, model_type="mlp_projector", n_embed=text["hidden_size"],
+            projector_type="linear",
         ),
         vision_config=dict(
-            image_size=image_size, mlp_ratio=3.7362, model_name="deeplip_b_l", model_type="vision",
-            width={CLIP: clip, SAM: sam},
+            image_size=image_size, mlp_ratio=3.7362, model_type="vision",
+            model_name="deepencoderv2" if is_second else "deeplip_b_l",
+            width={QWEN if is_second else CLIP: clip, SAM: sam},
         ),
     )
 
 
+QWEN2 = r"model.qwen2_model.model.model.\1."
 NAMES = (
     (r"^model\.language_model\.", "model."),
     (r"^model\.multi_modal_projector\.", "model.projector.layers."),
     (r"^model\.view_separator", "model.view_seperator"),
+    (r"^model\.vision_tower\.query_(\d+)_resolution", r"model.qwen2_model.query_\1"),
+    (r"^model\.vision_tower\.vision_encoder\.(layers|norm)\.", QWEN2),
     (r"^model\.vision_tower\.vision_encoder\.", "model.vision_model."),
     (r"^model\.vision_model\.encoder\.", "model.vision_model.transformer."),
     (r"^model\.vision_tower\.sam_encoder\.", "model.sam_model."),
@@ -146,6 +196,8 @@ def authors_tensors(tensors):
     for name in [name for name in found if "vision_model" in name and ".q_proj." in name]:
         parts = [found.pop(name.replace(".q_proj.", f".{part}_proj.")) for part in "qkv"]
         found[name.replace(".q_proj.", ".qkv_proj.")] = torch.cat(parts)
+    if "model.vision_model.embeddings.class_embedding" not in found:
+        return {name: it.to(torch.bfloat16).contiguous() for name, it in found.items()}
     # The authors' checkpoint has the convolution of CLIP, too. It has no effect.
     width = len(found["model.vision_model.embeddings.class_embedding"])
     found["model.vision_model.embeddings.patch_embedding.weight"] = torch.ones(width, 3, 2, 2)
@@ -157,9 +209,20 @@ class Model:
         text, sam, clip, self.processor = models()[name]
         self.folder = HERE / "vision" / name
         self.fields = authors_config(text, sam, clip)
-        self.model = UnlimitedOcrForConditionalGeneration._from_config(
-            config_of(text, sam, clip), dtype=torch.float32, attn_implementation="eager",
+        self.is_second = "dim" in clip
+        kind, config = UnlimitedOcrForConditionalGeneration, config_of
+        if self.is_second:
+            kind, config = DeepseekOcr2ForConditionalGeneration, second_config
+        self.model = kind._from_config(
+            config(text, sam, clip), dtype=torch.float32, attn_implementation="eager",
         ).eval()
+        if self.is_second:
+            # As many queries as a tile and a whole image have places.
+            tower = self.model.model.vision_tower
+            for name_of_size, pixels in (("768", "image_size"), ("1024", "base_size")):
+                side = -(-(self.processor[pixels] // 16) // 4)
+                queries = torch.nn.Embedding(side**2, clip["dim"])
+                setattr(tower, f"query_{name_of_size}_resolution", queries)
         randomize(self.model, seed=sum(name.encode()))
         for parameter in self.model.parameters():
             parameter.data = parameter.data.to(torch.bfloat16).float()
@@ -200,6 +263,9 @@ def image_record(model, size):
     """Returns the embeddings of an image, and its record."""
     whole, tiles, grid = model.views(Image.fromarray(draw(*size)))
     scaled = lambda pixels: (torch.tensor(pixels).permute(0, 3, 1, 2) / 255.0 - 0.5) / 0.5
+    if model.is_second:
+        embeddings = second_features(model, scaled(whole), [scaled(it[None]) for it in tiles])
+        return embeddings, record_of(size, whole, tiles, grid, embeddings)
     local = {}
     if len(tiles):
         local = dict(pixel_values_local=scaled(tiles), num_local_patches=[len(tiles)])
@@ -207,8 +273,26 @@ def image_record(model, size):
         scaled(whole), patches_grid=[grid], return_dict=True, **local,
     )
     embeddings = features.pooler_output[0]
+    return embeddings, record_of(size, whole, tiles, grid, embeddings)
+
+
+def second_features(model, whole, tiles):
+    """Returns the embeddings of an image of DeepSeek-OCR 2. Its class chooses the queries by the
+    number of places, and those of small images are the first table."""
+    inner, tower = model.model.model, model.model.model.vision_tower
+    of_tiles = tower.query_768_resolution
+    features = [inner.get_image_features(tile, return_dict=True).pooler_output[0] for tile in tiles]
+    tower.query_768_resolution = tower.query_1024_resolution
+    of_whole = inner.get_image_features(whole, return_dict=True).pooler_output[0]
+    tower.query_768_resolution = of_tiles
+    # Each ends with the mark behind an image.
+    return torch.cat([part[:-1] for part in features] + [of_whole])
+
+
+def record_of(size, whole, tiles, grid, embeddings):
+    """Returns the record of an image."""
     shape = lambda pixels: dict(shape=list(pixels.shape), pixels=pixels.tobytes().hex())
-    return embeddings, dict(
+    return dict(
         height=size[0], width=size[1], **shape(whole), grid=None,
         tiles=[grid[1], grid[0], 0] if len(tiles) else None,
         local=shape(tiles) if len(tiles) else None,

@@ -90,6 +90,8 @@ models! {
     dots_ocr_bias: "dots_ocr-bias",
     deepseek_ocr: "deepseek_ocr",
     deepseek_ocr_windows: "deepseek_ocr-windows",
+    deepseek_ocr2: "deepseek_ocr2",
+    deepseek_ocr2_windows: "deepseek_ocr2-windows",
     ovis2: "ovis2",
     ovis2_odd: "ovis2-odd",
     got_ocr2: "got_ocr2",

@@ -50,6 +50,7 @@ impl EmbedsLayout {
                 | VisionFamily::InternVlChat
                 | VisionFamily::LightOnOcr
                 | VisionFamily::DeepseekOcr
+                | VisionFamily::DeepseekOcr2
                 | VisionFamily::GotOcr2
                 | VisionFamily::PaliGemma
                 | VisionFamily::Phi3V

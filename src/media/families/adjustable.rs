@@ -155,7 +155,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         ],
         VisionFamily::Phi3V => &["num_crops"],
         // As in vLLM: the numbers of tokens are those of its own sizes.
-        VisionFamily::DeepseekOcr => &[],
+        VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => &[],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
         VisionFamily::InternVlChat => {

@@ -1,5 +1,6 @@
-//! Images of DeepSeek-OCR: a large one is cut into tiles, and the whole image follows them in a
-//! square with a margin (`DeepseekOCRProcessor` of vLLM, with the pixels of Pillow).
+//! Images of DeepSeek-OCR and DeepSeek-OCR 2: a large one is cut into tiles, and the whole image
+//! follows them in a square with a margin (`DeepseekOCRProcessor` of vLLM, with the pixels of
+//! Pillow).
 
 use image::RgbImage;
 use playhouse_actors::{
@@ -16,7 +17,7 @@ use super::resize::{Filter, Pixels};
 use super::{item, tiles, token_of};
 use crate::media::processor::FamilyProcessor;
 use crate::model::ConfigError;
-use crate::model::vision::{OcrViews, ProcessorConfig, UNIT_SCALE};
+use crate::model::vision::{OcrViews, ProcessorConfig, UNIT_SCALE, VisionFamily};
 
 /// The processor of one model.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub(super) struct DeepseekOcr {
 impl DeepseekOcr {
     /// Reads the processor of a model.
     pub(super) fn read(
+        family: VisionFamily,
         processor: &ProcessorConfig,
         encode: &dyn Fn(&str) -> Vec<TokenId>,
     ) -> Result<Self, ConfigError> {
@@ -43,7 +45,7 @@ impl DeepseekOcr {
         let scale = ProcessorConfig { image, ..processor.clone() }.scale(UNIT_SCALE)?;
         Ok(Self {
             image_token: [token_of(fields, TOKEN, OcrViews::TOKEN, encode)?],
-            views: OcrViews::read(fields)?,
+            views: OcrViews::read(family, fields)?,
             margin: scale.mean.map(|mean| (mean * 255.0) as u8),
         })
     }

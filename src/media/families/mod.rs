@@ -118,8 +118,8 @@ fn of_images(
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
         }
-        VisionFamily::DeepseekOcr => {
-            Arc::new(deepseek_ocr::DeepseekOcr::read(processor, &*encode)?)
+        VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => {
+            Arc::new(deepseek_ocr::DeepseekOcr::read(family, processor, &*encode)?)
         }
         VisionFamily::Ovis2 => Arc::new(ovis2::Ovis2::read(outer, processor, &*encode)?),
         VisionFamily::GotOcr2 => Arc::new(got_ocr::GotOcr::read(outer, processor)?),

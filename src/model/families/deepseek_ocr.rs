@@ -1,5 +1,6 @@
-//! DeepSeek-OCR, in the form of its authors (vLLM's `DeepseekOCRForCausalLM`). The text model is
-//! that of DeepSeek MoE: the layers of DeepSeek V2 without latent attention.
+//! DeepSeek-OCR and DeepSeek-OCR 2, in the form of their authors (vLLM's `DeepseekOCRForCausalLM`
+//! and `DeepseekOCR2ForCausalLM`). The text model is that of DeepSeek MoE: the layers of DeepSeek
+//! V2 without latent attention.
 
 use super::wrappers::{PLAIN, sizes};
 use super::{
@@ -8,8 +9,9 @@ use super::{
 };
 
 const CLASS: &str = "DeepseekOCRForCausalLM";
+const SECOND_CLASS: &str = "DeepseekOCR2ForCausalLM";
 
-/// The class.
+/// DeepSeek-OCR.
 pub(super) const WRAPPER: Wrapper = Wrapper {
     architecture: CLASS,
     model_type: "deepseek_vl_v2",
@@ -35,6 +37,25 @@ pub(super) const WRAPPER: Wrapper = Wrapper {
     ],
     vision: &[VisionFamily::DeepseekOcr],
     audio: None,
+};
+
+/// DeepSeek-OCR 2.
+pub(super) const SECOND: Wrapper = Wrapper {
+    architecture: SECOND_CLASS,
+    models: "DeepSeek-OCR 2",
+    texts: &[TextModel {
+        family: Family {
+            architecture: SECOND_CLASS,
+            model_type: "deepseek_v2",
+            adjust,
+            ..deepseek::FAMILY
+        },
+        sizes: sizes([129_280, 1_280, 6_848, 12, 10]),
+        experts: &[],
+    }],
+    unread: &["model.sam_model", "model.qwen2_model", "model.projector", "model.view_seperator"],
+    vision: &[VisionFamily::DeepseekOcr2],
+    ..WRAPPER
 };
 
 /// Reads `language_config`.

@@ -352,6 +352,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     minicpmv::WRAPPER,
     dots_ocr::WRAPPER,
     deepseek_ocr::WRAPPER,
+    deepseek_ocr::SECOND,
     got_ocr2::WRAPPER,
     ovis2::WRAPPER,
     paligemma::WRAPPER,

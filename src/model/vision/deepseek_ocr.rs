@@ -5,7 +5,7 @@
 //! |---|---|
 //! | pixels of an item | `[1, base, base, 3]`, and `[tiles, side, side, 3]` |
 //! | features | `[views · squares², clip_width + sam_width]` |
-//! | embeddings | `[rows · (columns + 1), text_hidden_size]` of tiles and of the whole, and a mark |
+//! | embeddings | `[rows · (columns + 1), text_hidden_size]` of tiles and of the whole; a mark |
 
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{EmbeddingTable, add, embedding, profile::timed, select_rows};
@@ -13,9 +13,9 @@ use playhouse_kernels::{EmbeddingTable, add, embedding, profile::timed, select_r
 use super::batch::{rows, sequences};
 use super::bicubic;
 use super::block::{Block, Rows, sum};
-use super::deepseek_ocr_config::{CLIP_LAYER, OcrConfig, PATCH};
+use super::deepseek_ocr_config::{CLIP_LAYER, OcrConfig, OcrViews, PATCH};
 use super::encoder::Tower;
-use super::pixels::{Images, Pixels};
+use super::pixels::{Images, PatchSize, Pixels};
 use super::sam::Sam;
 use super::vit::table;
 use crate::model::layers::{Linear, Norm, Part};
@@ -23,12 +23,12 @@ use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, EncoderOutput, MediaInput, ModelError};
 
 /// The places of the parts.
-const SAM: &str = "model.sam_model";
+pub(super) const SAM: &str = "model.sam_model";
 const CLIP_MODEL: &str = "model.vision_model";
-const PROJECTOR: &str = "model.projector.layers";
+pub(super) const PROJECTOR: &str = "model.projector.layers";
 const END_OF_ROW: &str = "model.image_newline";
 /// The name is misspelt in checkpoints.
-const END: &str = "model.view_seperator";
+pub(super) const END: &str = "model.view_seperator";
 
 /// The two encoders with the projector behind them.
 #[derive(Debug)]
@@ -50,14 +50,46 @@ pub(super) struct OcrTower {
 /// The patches of an image.
 #[derive(Debug)]
 pub(super) struct Views {
-    whole: Vec<f32>,
-    tiles: Vec<f32>,
+    pub(super) whole: Vec<f32>,
+    pub(super) tiles: Vec<f32>,
     /// Rows and columns of tiles.
-    grid: Option<[usize; 2]>,
+    pub(super) grid: Option<[usize; 2]>,
 }
 
 impl Views {
-    fn num_tiles(&self) -> usize {
+    /// Reads the whole image and the tiles of an item.
+    ///
+    /// # Errors
+    /// The difference, if it has other images.
+    pub(super) fn read(
+        item: &MediaInput<'_>,
+        pixels: &Pixels,
+        patch: PatchSize,
+        views: OcrViews,
+    ) -> Result<Self, String> {
+        let whole = Images::read(item.tensors.first())?;
+        if whole.count != 1 {
+            return Err(format!("{} whole images", whole.count));
+        }
+        let whole = pixels.tiles(whole, patch, views.base)?;
+        let grid = match item.tensors.get(1).map(|tensor| tensor.shape) {
+            None => None,
+            Some([rows, columns, 0]) => Some([*rows, *columns]),
+            Some(shape) => return Err(format!("tiles of {shape:?}")),
+        };
+        let Some([rows, columns]) = grid else {
+            return Ok(Self { whole, tiles: Vec::new(), grid });
+        };
+        let tiles = Images::read(item.tensors.get(2))?;
+        if rows.checked_mul(columns) != Some(tiles.count) {
+            return Err(format!("{} images for tiles of {:?}", tiles.count, [rows, columns]));
+        }
+        let tiles = pixels.tiles(tiles, patch, views.tile)?;
+        Ok(Self { whole, tiles, grid })
+    }
+
+    /// Returns the number of tiles.
+    pub(super) fn num_tiles(&self) -> usize {
         self.grid.map_or(0, |[rows, columns]| rows * columns)
     }
 }
@@ -66,26 +98,7 @@ impl Tower for OcrTower {
     type Prepared = Views;
 
     fn prepare(&self, item: &MediaInput<'_>) -> Result<Views, String> {
-        let OcrConfig { ref sam, views, .. } = self.config;
-        let whole = Images::read(item.tensors.first())?;
-        if whole.count != 1 {
-            return Err(format!("{} whole images", whole.count));
-        }
-        let whole = self.pixels.tiles(whole, sam.patch, views.base)?;
-        let grid = match item.tensors.get(1).map(|tensor| tensor.shape) {
-            None => None,
-            Some([rows, columns, 0]) => Some([*rows, *columns]),
-            Some(shape) => return Err(format!("tiles of {shape:?}")),
-        };
-        let Some([rows, columns]) = grid else {
-            return Ok(Views { whole, tiles: Vec::new(), grid });
-        };
-        let tiles = Images::read(item.tensors.get(2))?;
-        if rows.checked_mul(columns) != Some(tiles.count) {
-            return Err(format!("{} images for tiles of {:?}", tiles.count, [rows, columns]));
-        }
-        let tiles = self.pixels.tiles(tiles, sam.patch, views.tile)?;
-        Ok(Views { whole, tiles, grid })
+        Views::read(item, &self.pixels, self.config.sam.patch, self.config.views)
     }
 
     fn num_embeds(&self, item: &Views) -> usize {

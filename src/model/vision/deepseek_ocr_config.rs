@@ -1,8 +1,10 @@
-//! The tower and the images of DeepSeek-OCR, as the fields of `config.json` and of its processor
-//! describe them. Published files leave most numbers to the code of the authors and of vLLM.
+//! The tower of DeepSeek-OCR, and the images of its two versions, as the fields of `config.json`
+//! and of their processors describe them. Published files leave most numbers to the code of the
+//! authors and of vLLM.
 
 use playhouse_kernels::Activation;
 
+use super::VisionFamily;
 use super::block::{BlockConfig, BlockNames, HeadNorms};
 use super::pixels::PatchSize;
 use super::sam::{NORM, SamConfig, SamNames, features_on_side};
@@ -39,6 +41,9 @@ pub(crate) struct OcrViews {
     pub(crate) tile: usize,
     /// The most tiles.
     pub(crate) most: usize,
+    /// Whether each row of embeddings has an end, so that tiles are joined row by row. Without, the
+    /// tiles follow each other.
+    pub(crate) has_ends: bool,
 }
 
 impl OcrViews {
@@ -47,12 +52,12 @@ impl OcrViews {
     /// The least tiles of an image that is cut.
     pub(crate) const LEAST: usize = 2;
 
-    /// Reads the fields of the processor. Published files leave all to the code of the authors
-    /// and of vLLM.
+    /// Reads the fields of the processor of a model of `family`, one of the two versions. Published
+    /// files leave all to the code of the authors and of vLLM.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] if a field has no valid value.
-    pub(crate) fn read(fields: &Fields) -> Result<Self, ConfigError> {
+    pub(crate) fn read(family: VisionFamily, fields: &Fields) -> Result<Self, ConfigError> {
         const MOST: &str = "max_crops";
         for (field, only) in [("patch_size", PATCH), ("downsample_ratio", 4)] {
             if fields.size(field)?.is_some_and(|size| size != only) {
@@ -74,7 +79,9 @@ impl OcrViews {
         if !(Self::LEAST..=TILES_MAX).contains(&most) {
             return Err(fields.invalid(MOST, &format!("{} to {TILES_MAX}", Self::LEAST)));
         }
-        Ok(Self { base: side("base_size", 1_024)?, tile: side("image_size", 640)?, most })
+        let has_ends = family == VisionFamily::DeepseekOcr;
+        let tile = side("image_size", if has_ends { 640 } else { 768 })?;
+        Ok(Self { base: side("base_size", 1_024)?, tile, most, has_ends })
     }
 
     /// Returns the embeddings on a side of the whole image and of a tile.
@@ -85,8 +92,9 @@ impl OcrViews {
     /// Returns the embeddings of an image with tiles in these rows and columns.
     pub(crate) fn num_embeds(self, grid: Option<[usize; 2]>) -> usize {
         let [of_whole, of_tile] = self.squares();
-        let local = grid.map_or(0, |[rows, columns]| rows * of_tile * (columns * of_tile + 1));
-        local + of_whole * (of_whole + 1) + 1
+        let end = usize::from(self.has_ends);
+        let local = grid.map_or(0, |[rows, columns]| rows * of_tile * (columns * of_tile + end));
+        local + of_whole * (of_whole + end) + 1
     }
 
     /// Returns the most embeddings of an image.
@@ -133,22 +141,30 @@ impl OcrConfig {
             let expected = format!("{channels}, the last of downsample_channels");
             return Err(of_clip.invalid("width", &expected));
         }
-        if let Some(projector) = outer.nested("projector_config")? {
-            require(&projector, "projector_type", "linear")?;
-            for (field, size) in [("input_dim", 2 * channels), ("n_embed", outputs)] {
-                if projector.size(field)?.is_some_and(|found| found != size) {
-                    return Err(projector.invalid(field, &size.to_string()));
-                }
-            }
-        }
+        require_projector(outer, [2 * channels, outputs])?;
         let clip_layers = of_clip.size("layers")?.unwrap_or(24);
-        let views = OcrViews::read(processor)?;
+        let views = OcrViews::read(VisionFamily::DeepseekOcr, processor)?;
         Ok(Self { sam, clip, clip_layers, clip_side, views, outputs })
     }
 }
 
+/// Refuses another projector than a linear layer of these inputs and outputs.
+pub(super) fn require_projector(
+    outer: &Fields,
+    [inputs, outputs]: [usize; 2],
+) -> Result<(), ConfigError> {
+    let Some(projector) = outer.nested("projector_config")? else { return Ok(()) };
+    require(&projector, "projector_type", "linear")?;
+    for (field, size) in [("input_dim", inputs), ("n_embed", outputs)] {
+        if projector.size(field)?.is_some_and(|found| found != size) {
+            return Err(projector.invalid(field, &size.to_string()));
+        }
+    }
+    Ok(())
+}
+
 /// Rejects another value of a field that has one.
-fn require(fields: &Fields, field: &str, accepted: &str) -> Result<(), ConfigError> {
+pub(super) fn require(fields: &Fields, field: &str, accepted: &str) -> Result<(), ConfigError> {
     match fields.text(field)?.is_none_or(|text| text == accepted) {
         true => Ok(()),
         false => Err(fields.invalid(field, &format!("\"{accepted}\""))),
@@ -168,7 +184,7 @@ fn sizes(fields: &Fields, defaults: [usize; 2]) -> Result<[usize; 2], ConfigErro
 }
 
 /// Reads the shape of SAM: vLLM's `build_sam_vit_b`. `fields` are those of `vision` for it.
-fn sam(vision: &Fields, fields: &Fields) -> Result<SamConfig, ConfigError> {
+pub(super) fn sam(vision: &Fields, fields: &Fields) -> Result<SamConfig, ConfigError> {
     const CHANNELS: &str = "downsample_channels";
     const GLOBAL: &str = "global_attn_indexes";
     const IMAGE: &str = "image_size";
@@ -246,16 +262,24 @@ mod tests {
 
     #[test]
     fn views_have_the_embeddings_of_vllm() {
-        let views = OcrViews::read(&fields(json!({}))).unwrap();
-        assert_eq!(views, OcrViews { base: 1_024, tile: 640, most: 6 });
+        let none = fields(json!({}));
+        let views = OcrViews::read(VisionFamily::DeepseekOcr, &none).unwrap();
+        assert_eq!(views, OcrViews { base: 1_024, tile: 640, most: 6, has_ends: true });
         assert_eq!(views.num_embeds(None), 273);
         assert_eq!(views.num_embeds(Some([3, 2])), 30 * 21 + 273);
         assert_eq!(views.most_embeds(), 60 * 11 + 273);
+        let views = OcrViews::read(VisionFamily::DeepseekOcr2, &none).unwrap();
+        assert_eq!(views, OcrViews { base: 1_024, tile: 768, most: 6, has_ends: false });
+        assert_eq!(views.num_embeds(None), 257);
+        assert_eq!(views.num_embeds(Some([3, 2])), 6 * 144 + 257);
     }
 
     #[test]
     fn sizes_without_whole_patches_are_refused() {
-        let refused = |config: Value| OcrViews::read(&fields(config)).unwrap_err().to_string();
+        let refused = |config: Value| {
+            let read = OcrViews::read(VisionFamily::DeepseekOcr, &fields(config));
+            read.unwrap_err().to_string()
+        };
         for (field, value) in [
             ("base_size", 1_000),
             ("image_size", 16),

@@ -13,6 +13,7 @@ mod block;
 mod cohere;
 mod config;
 mod deepseek_ocr;
+mod deepseek_ocr2;
 mod deepseek_ocr_config;
 mod encoder;
 mod glm;
@@ -50,7 +51,9 @@ mod vit_names;
 use std::path::Path;
 use std::sync::Arc;
 
+use self::config::CLIP_SCALE;
 use self::deepseek_ocr_config::OcrConfig;
+use self::deepseek_ocr2::Ocr2Config;
 use self::encoder::{ItemAttention, VisionEncoder};
 use self::lookup::{activation, stored, token};
 use self::pixels::Pixels;
@@ -74,6 +77,7 @@ pub(crate) use ovis2_config::{OvisImages, OvisToken};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
+pub(crate) use qwen_config::scale as qwen_scale;
 pub(super) use seeing_and_hearing::SeeingAndHearing;
 pub(crate) use siglip2::Siglip2Images;
 
@@ -125,6 +129,8 @@ pub(crate) enum VisionFamily {
     DotsOcr,
     /// SAM and CLIP, one behind the other: DeepSeek-OCR.
     DeepseekOcr,
+    /// SAM and Qwen2: DeepSeek-OCR 2.
+    DeepseekOcr2,
     /// SAM: GOT-OCR 2.
     GotOcr2,
     /// That of Ovis 2, with a visual vocabulary.
@@ -231,18 +237,13 @@ impl VisionFamily {
         model: &Path,
         outer: &Fields,
     ) -> Result<Option<ProcessorConfig>, ConfigError> {
-        if self == Self::DeepseekOcr {
+        if matches!(self, Self::DeepseekOcr | Self::DeepseekOcr2) {
             return ProcessorConfig::read_whole(model, outer).map(Some);
         }
         let default = || ProcessorConfig::of_model(&Fields::empty_in(outer));
         let found = ProcessorConfig::read(model)?;
         Ok(found.or_else(|| self.is_of_two_towers().then(default)))
     }
-}
-
-/// Returns the numbers of pixels in the class of the image processor of a family of Qwen or GLM.
-pub(crate) fn qwen_scale(family: VisionFamily) -> PixelScale {
-    qwen_config::scale(family)
 }
 
 /// A tower that `config.json` describes, before its weights are read.
@@ -269,6 +270,7 @@ enum TowerPlan {
     Siglip2(siglip2::Siglip2Config),
     MiniCpm(minicpm::MiniCpmConfig),
     DeepseekOcr(Box<OcrConfig>),
+    DeepseekOcr2(Box<Ocr2Config>),
     GotOcr(got_ocr::GotConfig),
     Ovis(ovis2_config::OvisConfig),
     Phi3V(vit::VitConfig),
@@ -333,14 +335,17 @@ impl VisionPlan {
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
-        // Positions of the text model have one axis.
+        let image_token = || Ok::<Vec<u32>, ConfigError>(vec![llava::placeholder(outer, family)?]);
+        // Positions of the text model have one axis, and an image takes as many as tokens.
+        let one_axis = |vision_tower: TowerPlan, scale: PixelScale, placeholders: Vec<u32>| {
+            Ok(Some(Self::of_one_axis(vision_tower, processor.scale(scale)?, placeholders)))
+        };
         let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
-            let scale = processor.scale(qwen_config::scale(family))?;
             let placeholders = vec![
                 token(outer, "image_token_id")?.unwrap_or(tokens[0]),
                 token(outer, "video_token_id")?.unwrap_or(tokens[1]),
             ];
-            Ok(Some(Self::of_one_axis(TowerPlan::Qwen(config), scale, placeholders)))
+            one_axis(TowerPlan::Qwen(config), qwen_config::scale(family), placeholders)
         };
         let visual = vision.with_aliases(OTHER_NAMES);
         match family {
@@ -351,11 +356,10 @@ impl VisionPlan {
             VisionFamily::Qwen2_5Omni => qwen(qwen_config::qwen2_5_omni(&visual)?),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
-            VisionFamily::Glm4v => {
-                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [151_343, 151_344])
-            }
-            VisionFamily::GlmOcr => {
-                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [59_280, 59_281])
+            VisionFamily::Glm4v | VisionFamily::GlmOcr => {
+                let is_ocr = family == VisionFamily::GlmOcr;
+                let tokens = if is_ocr { [59_280, 59_281] } else { [151_343, 151_344] };
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), tokens)
             }
             VisionFamily::PaddleOcr => {
                 let config = paddle::PaddleConfig::read(&vision, text.hidden_size)?;
@@ -363,50 +367,48 @@ impl VisionPlan {
             }
             VisionFamily::Llama4 => {
                 let config = llama4::Llama4Config::read(&vision, text.hidden_size)?;
-                let placeholders = vec![llava::placeholder(outer, family)?];
-                let scale = processor.scale(LLAMA4_SCALE)?;
-                Ok(Some(Self::of_one_axis(TowerPlan::Llama4(config), scale, placeholders)))
+                one_axis(TowerPlan::Llama4(config), LLAMA4_SCALE, image_token()?)
             }
             VisionFamily::Lfm2Vl => {
                 let config = siglip2::Siglip2Config::read(outer, &vision, text.hidden_size)?;
-                let placeholders = vec![llava::placeholder(outer, family)?];
-                let scale = processor.scale(UNIT_SCALE)?;
-                Ok(Some(Self::of_one_axis(TowerPlan::Siglip2(config), scale, placeholders)))
+                one_axis(TowerPlan::Siglip2(config), UNIT_SCALE, image_token()?)
             }
             VisionFamily::MiniCpmV => {
                 let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
                 let placeholders = vec![config.placeholder];
-                let scale = processor.scale(UNIT_SCALE)?;
                 // As in transformers, images take no positions of their own.
-                Ok(Some(Self::of_one_axis(TowerPlan::MiniCpm(config), scale, placeholders)))
+                one_axis(TowerPlan::MiniCpm(config), UNIT_SCALE, placeholders)
             }
             VisionFamily::Ovis2 => {
                 let config = ovis2_config::OvisConfig::read(&vision, text.hidden_size)?;
                 let placeholders = OvisImages::read(outer)?.placeholders();
-                let scale = processor.scale(config::CLIP_SCALE)?;
-                Ok(Some(Self::of_one_axis(TowerPlan::Ovis(config), scale, placeholders)))
+                one_axis(TowerPlan::Ovis(config), CLIP_SCALE, placeholders)
             }
             VisionFamily::GotOcr2 => {
                 let config = got_ocr::GotConfig::read(&vision, text.hidden_size)?;
-                let placeholders = vec![llava::placeholder(outer, family)?];
-                let scale = processor.scale(config::CLIP_SCALE)?;
-                Ok(Some(Self::of_one_axis(TowerPlan::GotOcr(config), scale, placeholders)))
+                one_axis(TowerPlan::GotOcr(config), CLIP_SCALE, image_token()?)
             }
-            VisionFamily::DeepseekOcr => {
+            VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => {
                 let (fields, width) = (&processor.image, text.hidden_size);
-                let config = OcrConfig::read(outer, &vision, fields, width)?;
-                let vision_tower = TowerPlan::DeepseekOcr(Box::new(config));
+                let vision_tower = match family {
+                    VisionFamily::DeepseekOcr => {
+                        let config = OcrConfig::read(outer, &vision, fields, width)?;
+                        TowerPlan::DeepseekOcr(Box::new(config))
+                    }
+                    _ => {
+                        let config = Ocr2Config::read(outer, &vision, fields, width)?;
+                        TowerPlan::DeepseekOcr2(Box::new(config))
+                    }
+                };
                 let placeholders = vec![internvl_chat::added_token(tokenizer, OcrViews::TOKEN)?];
-                let scale = processor.scale(UNIT_SCALE)?;
-                Ok(Some(Self::of_one_axis(vision_tower, scale, placeholders)))
+                one_axis(vision_tower, UNIT_SCALE, placeholders)
             }
             VisionFamily::Phi4 => {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
                 let placeholders = vec![images.placeholder];
                 let sounds = Phi4Sounds::read(outer, text.hidden_size)?;
                 let vision_tower = TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds }));
-                let scale = processor.scale(UNIT_SCALE)?;
-                Ok(Some(Self::of_one_axis(vision_tower, scale, placeholders)))
+                one_axis(vision_tower, UNIT_SCALE, placeholders)
             }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
@@ -464,6 +466,9 @@ impl VisionPlan {
             }
             TowerPlan::DeepseekOcr(config) => {
                 Arc::new(self.encoder(deepseek_ocr::OcrTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::DeepseekOcr2(config) => {
+                Arc::new(self.encoder(deepseek_ocr2::Ocr2Tower::load(loader, config, pixels)?))
             }
             TowerPlan::Paddle(config) => {
                 Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))
