@@ -29,6 +29,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextTo
 from transformers import (
     AyaVisionConfig,
     AyaVisionProcessor,
+    Blip2Config,
     Cohere2VisionConfig,
     Cohere2VisionProcessor,
     Exaone4_5_Config,
@@ -593,6 +594,29 @@ def ovis2(vision, text, processor, **rest):
     return config, dict(image_processor_type="Ovis2ImageProcessor", size=side, **CLIP) | processor
 
 
+def blip2(vision, qformer, text, queries):
+    """Returns a model of BLIP-2, whose images have the size of its tower."""
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
+        image_size=42, patch_size=7,
+    ) | vision
+    former = dict(
+        hidden_size=20, intermediate_size=40, num_hidden_layers=3, num_attention_heads=2,
+        vocab_size=8,
+    ) | qformer
+    decoder = dict(
+        model_type="opt", vocab_size=512, hidden_size=32, ffn_dim=48, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=512, word_embed_proj_dim=32,
+        bos_token_id=2, eos_token_id=2, pad_token_id=1, init_std=0.2,
+    ) | text
+    config = Blip2Config(
+        vision_config=tower, qformer_config=former, text_config=decoder,
+        num_query_tokens=queries, image_token_index=IMAGE_TOKEN,
+    )
+    side = dict.fromkeys(("height", "width"), tower["image_size"])
+    return config, dict(image_processor_type="BlipImageProcessor", size=side, **CLIP)
+
+
 def models():
     """Returns the models: functions to a config and the fields of its image processor."""
     return {
@@ -944,6 +968,19 @@ def models():
             dict(max_patches=9, resize_to_max_canvas=True, resample=3),
             num_hidden_layers=2, interleave_moe_layer_step=2, use_qk_norm=False,
         ),
+        "blip2": lambda: blip2({}, {}, {}, 5),
+        # All layers of the queries see the image.
+        "blip2-wide": lambda: blip2(
+            dict(
+                image_size=32, patch_size=8, qkv_bias=False, num_attention_heads=3,
+                hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-4,
+            ),
+            dict(
+                cross_attention_frequency=1, num_hidden_layers=2, hidden_act="relu",
+                layer_norm_eps=1e-3, hidden_size=24, num_attention_heads=3,
+            ),
+            dict(num_hidden_layers=3, tie_word_embeddings=False), 7,
+        ),
         "ovis2": lambda: ovis2(
             {}, text_config("qwen2"), dict(crop_to_patches=True, max_patches=4),
             tie_word_embeddings=False,
@@ -1293,6 +1330,25 @@ def has_axes(model):
     return has_index and model.config.model_type not in ("exaone4_5", "minicpmv4_6")
 
 
+def blip2_record(model, processor, images, sizes, tokens, placed):
+    """Runs a prompt of BLIP-2. Its class takes no prompt without an image, and its text model
+    does."""
+    embeddings = [torch.zeros(0, model.config.text_config.hidden_size)]
+    for index in sizes:
+        image = Image.fromarray(draw(*sizes_of(model)[index]))
+        embeddings.append(features_of(model, inputs_of(model, processor, [image]))[0])
+    begin = model.config.text_config.bos_token_id
+    text = [begin] + [token for token in tokens if token != IMAGE_TOKEN]
+    tokens = [token for index in sizes for token in images[index]["tokens"]] + text
+    answers = placed_prompt(
+        model.language_model, torch.tensor([tokens]), IMAGE_TOKEN, torch.cat(embeddings),
+    )
+    return dict(
+        token_ids=tokens, images=list(sizes), positions=None, placed_token_ids=[begin] + placed,
+        **answers,
+    )
+
+
 def prompt_record(model, processor, images, sizes):
     """Runs a prompt of text with the images of these indices in it."""
     config, generator = model.config, torch.Generator().manual_seed(len(sizes))
@@ -1306,6 +1362,9 @@ def prompt_record(model, processor, images, sizes):
         placed += [placed_token(config)] + after
     if config.model_type == "paligemma" and sizes:
         tokens = with_marks(tokens, config.image_token_id)
+    if config.model_type == "blip-2":
+        # All images come first, also before the token that begins the text.
+        return blip2_record(model, processor, images, sizes, tokens, placed)
     ids = torch.tensor([tokens])
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
@@ -1336,7 +1395,7 @@ def prompt_record(model, processor, images, sizes):
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
 GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
 GREEDY += ("llava_next_video", "llava_onevision", "exaone4_5", "minicpmv4_6") + GLMS + COHERES
-GREEDY += ("got_ocr2", "ovis2")
+GREEDY += ("got_ocr2", "ovis2", "blip-2")
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -2051,6 +2110,8 @@ def build(name, config, processor):
         minicpm_tokenizer().save_pretrained(folder)
     if config.model_type == "lfm2_vl":
         lfm2_tokenizer().save_pretrained(folder)
+    if config.model_type == "blip-2":
+        tokenizer().save_pretrained(folder)
     if config.model_type == "ovis2":
         ovis_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":

@@ -92,6 +92,8 @@ models! {
     deepseek_ocr_windows: "deepseek_ocr-windows",
     deepseek_ocr2: "deepseek_ocr2",
     deepseek_ocr2_windows: "deepseek_ocr2-windows",
+    blip2: "blip2",
+    blip2_wide: "blip2-wide",
     ovis2: "ovis2",
     ovis2_odd: "ovis2-odd",
     got_ocr2: "got_ocr2",

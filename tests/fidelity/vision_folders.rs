@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 46] = [
+    let cases: [(&str, &str, Value); 49] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -80,6 +80,9 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("ovis2-odd", "/vision_config/hidden_stride", json!(2)),
         ("deepseek_ocr2", "/vision_config/width/qwen2-0-5b/kv_heads", json!(3)),
         ("deepseek_ocr2", "/projector_config/input_dim", json!(64)),
+        ("blip2", "/qformer_config/num_attention_heads", json!(3)),
+        ("blip2", "/qformer_config/encoder_hidden_size", json!(20)),
+        ("blip2-wide", "/vision_config/num_attention_heads", json!(5)),
         ("minicpmv4_6", "/insert_layer_id", json!(3)),
         ("minicpmv4_6", "/downsample_mode", json!("4x")),
         ("minicpmv4_6", "/merge_kernel_size", json!([4, 4])),

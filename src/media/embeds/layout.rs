@@ -52,6 +52,7 @@ impl EmbedsLayout {
                 | VisionFamily::DeepseekOcr
                 | VisionFamily::DeepseekOcr2
                 | VisionFamily::GotOcr2
+                | VisionFamily::Blip2
                 | VisionFamily::PaliGemma
                 | VisionFamily::Phi3V
                 | VisionFamily::Phi4,

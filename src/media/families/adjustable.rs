@@ -111,9 +111,10 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],
         // HF `PixtralProcessor` sets `patch_size`; this class leaves it to its caller.
         VisionFamily::LightOnOcr => &["size", "resample", "do_resize", "patch_size"],
-        VisionFamily::Gemma3 | VisionFamily::PaliGemma | VisionFamily::GotOcr2 => {
-            &["size", "resample", "do_resize"]
-        }
+        VisionFamily::Gemma3
+        | VisionFamily::PaliGemma
+        | VisionFamily::GotOcr2
+        | VisionFamily::Blip2 => &["size", "resample", "do_resize"],
         VisionFamily::Idefics3 => {
             &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
         }

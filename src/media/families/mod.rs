@@ -3,6 +3,7 @@
 //! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
+mod blip2;
 mod cohere;
 mod deepseek_ocr;
 mod fields;
@@ -121,6 +122,7 @@ fn of_images(
         VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => {
             Arc::new(deepseek_ocr::DeepseekOcr::read(family, processor, &*encode)?)
         }
+        VisionFamily::Blip2 => Arc::new(blip2::Blip2::read(outer, processor)?),
         VisionFamily::Ovis2 => Arc::new(ovis2::Ovis2::read(outer, processor, &*encode)?),
         VisionFamily::GotOcr2 => Arc::new(got_ocr::GotOcr::read(outer, processor)?),
         VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),

@@ -10,6 +10,7 @@ mod bailing_moe_v3;
 mod bamba;
 mod biogpt;
 mod bitnet;
+mod blip2;
 mod bloom;
 mod chatglm;
 mod codegen;
