@@ -100,3 +100,29 @@ impl FamilyProcessor for Blip2 {
         Ok(item(vec![pixels], self.num_embeds, None))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use playhouse_actors::ports::ReadyMedia;
+
+    use super::*;
+    use crate::media::expand::expanded;
+
+    #[test]
+    fn the_tokens_of_all_images_come_first() {
+        let processor = Blip2 { image_token: [7], num_embeds: 2, side: 4, filter: Filter::Bicubic };
+        let image = |name: &str| ReadyMedia {
+            identifier: name.into(),
+            media: Arc::new(processor.image(&RgbImage::new(3, 5), &Map::new()).unwrap()),
+        };
+        let prompt = expanded(&processor, &[1, 7, 2, 3, 7, 4], &[image("a"), image("b")]).unwrap();
+        assert_eq!(prompt.tokens, [7, 7, 7, 7, 1, 2, 3, 4]);
+        let places: Vec<(usize, usize)> =
+            prompt.features.iter().map(|item| (item.offset, item.length)).collect();
+        assert_eq!(places, [(0, 2), (2, 2)]);
+        let alone = expanded(&processor, &[1, 2], &[]).unwrap();
+        assert_eq!(alone.tokens, [1, 2]);
+    }
+}
