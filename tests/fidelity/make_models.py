@@ -1723,8 +1723,7 @@ MODELS |= wrappers.models(SMALL, SHORT)
 EMBEDDINGS = ["embed", "lm_head", "wte", "wpe"]
 # The models whose norms multiply by one plus their weight.
 PLUS_ONE = ["gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_next"]
-PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma", "gemma3_chunked"]
-PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma", "step3p5"]
+PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma", "gemma3_chunked", "step3p5"]
 
 
 def randomize(model, seed):

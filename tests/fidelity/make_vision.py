@@ -29,6 +29,7 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageTextTo
 from transformers import (
     AyaVisionConfig,
     AyaVisionProcessor,
+    Blip2Config,
     Cohere2VisionConfig,
     Cohere2VisionProcessor,
     Exaone4_5_Config,
@@ -41,6 +42,7 @@ from transformers import (
     Glm46VProcessor,
     Glm46VVideoProcessor,
     GlmOcrConfig,
+    GotOcr2Config,
     Idefics3Config,
     Idefics3Processor,
     InternVLConfig,
@@ -64,6 +66,8 @@ from transformers import (
     MiniCPMV4_6Processor,
     MiniCPMV4_6VideoProcessor,
     Mistral3Config,
+    Ovis2Config,
+    Ovis2Processor,
     PaddleOCRVLConfig,
     PaliGemmaConfig,
     PixtralProcessor,
@@ -552,6 +556,67 @@ GLMS = ("glm4v", "glm4v_moe", "glm_ocr")
 COHERES = ("aya_vision", "cohere2_vision")
 
 
+def got_ocr2(vision, text, **rest):
+    """Returns a model of GOT-OCR 2, whose images have the size of its tower."""
+    tower = dict(
+        hidden_size=24, num_hidden_layers=3, num_attention_heads=2, mlp_dim=40, output_channels=8,
+        image_size=80, patch_size=16, global_attn_indexes=[1],
+    ) | vision
+    config = GotOcr2Config(
+        text_config=text, vision_config=tower, image_token_index=IMAGE_TOKEN, **rest,
+    )
+    side = dict.fromkeys(("height", "width"), tower["image_size"])
+    return config, dict(image_processor_type="GotOcr2ImageProcessor", size=side, **CLIP)
+
+
+# The token of an embedding, and the marks around them.
+OVIS_TAGS = ["<IMG_ATOM>"] + [f"<IMG_{mark}>" for mark in ("START", "GRID", "COL", "ROW", "END")]
+
+
+def ovis_tokenizer():
+    words = tokenizer()
+    words.add_special_tokens(dict(additional_special_tokens=TAGS + OVIS_TAGS))
+    return words
+
+
+def ovis2(vision, text, processor, **rest):
+    """Returns a model of Ovis 2, whose tiles have the size of its tower."""
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
+        image_size=42, patch_size=7, vocab_size=37, hidden_stride=2,
+    ) | vision
+    atom, *marks = ovis_tokenizer().convert_tokens_to_ids(OVIS_TAGS)
+    config = Ovis2Config(
+        text_config=text, vision_config=tower, image_token_id=atom,
+        visual_indicator_token_ids=marks, vocab_size=512, hidden_size=32, **rest,
+    )
+    side = dict.fromkeys(("height", "width"), tower["image_size"])
+    return config, dict(image_processor_type="Ovis2ImageProcessor", size=side, **CLIP) | processor
+
+
+def blip2(vision, qformer, text, queries):
+    """Returns a model of BLIP-2, whose images have the size of its tower."""
+    tower = dict(
+        hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
+        image_size=42, patch_size=7,
+    ) | vision
+    former = dict(
+        hidden_size=20, intermediate_size=40, num_hidden_layers=3, num_attention_heads=2,
+        vocab_size=8,
+    ) | qformer
+    decoder = dict(
+        model_type="opt", vocab_size=512, hidden_size=32, ffn_dim=48, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=512, word_embed_proj_dim=32,
+        bos_token_id=2, eos_token_id=2, pad_token_id=1, init_std=0.2,
+    ) | text
+    config = Blip2Config(
+        vision_config=tower, qformer_config=former, text_config=decoder,
+        num_query_tokens=queries, image_token_index=IMAGE_TOKEN,
+    )
+    side = dict.fromkeys(("height", "width"), tower["image_size"])
+    return config, dict(image_processor_type="BlipImageProcessor", size=side, **CLIP)
+
+
 def models():
     """Returns the models: functions to a config and the fields of its image processor."""
     return {
@@ -903,6 +968,43 @@ def models():
             dict(max_patches=9, resize_to_max_canvas=True, resample=3),
             num_hidden_layers=2, interleave_moe_layer_step=2, use_qk_norm=False,
         ),
+        "blip2": lambda: blip2({}, {}, {}, 5),
+        # All layers of the queries see the image.
+        "blip2-wide": lambda: blip2(
+            dict(
+                image_size=32, patch_size=8, qkv_bias=False, num_attention_heads=3,
+                hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-4,
+            ),
+            dict(
+                cross_attention_frequency=1, num_hidden_layers=2, hidden_act="relu",
+                layer_norm_eps=1e-3, hidden_size=24, num_attention_heads=3,
+            ),
+            dict(num_hidden_layers=3, tie_word_embeddings=False), 7,
+        ),
+        "ovis2": lambda: ovis2(
+            {}, text_config("qwen2"), dict(crop_to_patches=True, max_patches=4),
+            tie_word_embeddings=False,
+        ),
+        # Squares of nine patches, and tiles in the nearest ratio.
+        "ovis2-odd": lambda: ovis2(
+            dict(
+                image_size=36, patch_size=4, hidden_stride=3, qkv_bias=True, mlp_bias=True,
+                num_attention_heads=3, hidden_act="gelu", rms_norm_eps=1e-3,
+                num_visual_indicator_tokens=5, vocab_size=45,
+            ),
+            text_config("qwen2", num_hidden_layers=2, tie_word_embeddings=True),
+            dict(crop_to_patches=True, min_patches=2, max_patches=3, use_covering_area_grid=False),
+        ),
+        # Windows are wider than images, and then within them.
+        "got_ocr2": lambda: got_ocr2({}, text_config("qwen2", tie_word_embeddings=True)),
+        "got_ocr2-windows": lambda: got_ocr2(
+            dict(
+                image_size=48, patch_size=8, window_size=4, global_attn_indexes=[0, 3],
+                num_hidden_layers=4, num_attention_heads=3, qkv_bias=False, output_channels=12,
+                layer_norm_eps=1e-4, hidden_act="gelu_pytorch_tanh",
+            ),
+            text_config("qwen2", num_hidden_layers=2), tie_word_embeddings=False,
+        ),
         "internvl": lambda: internvl(text_config("qwen2"), dict(attention_bias=True), 0.5),
         "internvl-norms": lambda: internvl(
             text_config("qwen3", head_dim=8),
@@ -1026,6 +1128,10 @@ def whole_processor(model, processor):
         return MiniCPMV4_6Processor(
             processor, MiniCPMV4_6VideoProcessor(), minicpm_tokenizer(), chat_template="none",
         )
+    if kind == "ovis2":
+        tower = config.vision_config
+        side = -(-(tower.image_size // tower.patch_size) // tower.hidden_stride)
+        return Ovis2Processor(processor, ovis_tokenizer(), image_seq_length=side**2)
     words = tokenizer()
     if kind == "lighton_ocr":
         words.image_token, words.image_token_id = "<image>", IMAGE_TOKEN
@@ -1092,6 +1198,14 @@ def features_of(model, inputs):
     return embeddings.flatten(0, -2), [whole(states) for states in deep]
 
 
+def with_marks_of_ovis(model, inputs, embeddings, tokens):
+    """Returns the embeddings of an image's tokens, those of its marks among them."""
+    output = model.get_image_features(**inputs, return_dict=True)
+    marks = dict(zip(model.config.visual_indicator_token_ids, output.visual_indicator_features))
+    rows = iter(embeddings)
+    return torch.stack([marks[it] if it in marks else next(rows) for it in tokens])
+
+
 def grid_of(model, inputs):
     if "image_grid_thw" not in inputs:
         return None
@@ -1124,6 +1238,9 @@ UNREAD = (
 
 def tiles_of(model, processor, size):
     """Returns the shape that tells the encoder of LLaVA-NeXT the tiles of an image."""
+    if model.config.model_type == "ovis2":
+        grid = processor([Image.fromarray(draw(*size))], return_tensors="pt")["grids"][0].tolist()
+        return [*grid, 0] if grid != [1, 1] else None
     if model.config.model_type not in ("llava_next", "llava_next_video", "llava_onevision"):
         return None
     side = model.config.vision_config.image_size
@@ -1137,13 +1254,15 @@ def image_record(model, processor, size):
     inputs = inputs_of(model, processor, [image])
     whole = whole_processor(model, processor)
     embeddings, by_layer = features_of(model, inputs)
+    tokens = tokens_of(whole, image, len(embeddings), model.config.image_token_id)
+    if model.config.model_type == "ovis2":
+        embeddings = with_marks_of_ovis(model, inputs, embeddings, tokens)
     return dict(
         height=size[0], width=size[1], shape=list(pixels.shape),
         pixels=pixels.numpy().tobytes().hex(), grid=grid_of(model, inputs),
         tiles=tiles_of(model, processor, size),
         num_embeds=len(embeddings), embeddings=rounded(embeddings),
-        by_layer=[rounded(states) for states in by_layer],
-        tokens=tokens_of(whole, image, len(embeddings), model.config.image_token_id),
+        by_layer=[rounded(states) for states in by_layer], tokens=tokens,
     )
 
 
@@ -1182,6 +1301,8 @@ def placed_token(config):
     """Returns the token of an image before it is expanded."""
     if config.model_type == "llama4":
         return llama4_tokenizer().convert_tokens_to_ids("<|image|>")
+    if config.model_type == "ovis2":
+        return IMAGE_TOKEN
     if config.model_type == "aya_vision":
         return cohere_tokenizer().convert_tokens_to_ids("<image>")
     return getattr(config, "boi_token_index", config.image_token_id)
@@ -1209,6 +1330,25 @@ def has_axes(model):
     return has_index and model.config.model_type not in ("exaone4_5", "minicpmv4_6")
 
 
+def blip2_record(model, processor, images, sizes, tokens, placed):
+    """Runs a prompt of BLIP-2. Its class takes no prompt without an image, and its text model
+    does."""
+    embeddings = [torch.zeros(0, model.config.text_config.hidden_size)]
+    for index in sizes:
+        image = Image.fromarray(draw(*sizes_of(model)[index]))
+        embeddings.append(features_of(model, inputs_of(model, processor, [image]))[0])
+    begin = model.config.text_config.bos_token_id
+    text = [begin] + [token for token in tokens if token != IMAGE_TOKEN]
+    tokens = [token for index in sizes for token in images[index]["tokens"]] + text
+    answers = placed_prompt(
+        model.language_model, torch.tensor([tokens]), IMAGE_TOKEN, torch.cat(embeddings),
+    )
+    return dict(
+        token_ids=tokens, images=list(sizes), positions=None, placed_token_ids=[begin] + placed,
+        **answers,
+    )
+
+
 def prompt_record(model, processor, images, sizes):
     """Runs a prompt of text with the images of these indices in it."""
     config, generator = model.config, torch.Generator().manual_seed(len(sizes))
@@ -1222,6 +1362,9 @@ def prompt_record(model, processor, images, sizes):
         placed += [placed_token(config)] + after
     if config.model_type == "paligemma" and sizes:
         tokens = with_marks(tokens, config.image_token_id)
+    if config.model_type == "blip-2":
+        # All images come first, also before the token that begins the text.
+        return blip2_record(model, processor, images, sizes, tokens, placed)
     ids = torch.tensor([tokens])
     drawn = [Image.fromarray(draw(*sizes_of(model)[index])) for index in sizes]
     inputs = inputs_of(model, processor, drawn) if drawn else {}
@@ -1252,6 +1395,7 @@ def prompt_record(model, processor, images, sizes):
 # The models whose greedy tokens are recorded, which `media_engine.rs` compares.
 GREEDY = ("gemma3", "paligemma", "llama4", "lfm2_vl", "lighton_ocr", "paddleocr_vl")
 GREEDY += ("llava_next_video", "llava_onevision", "exaone4_5", "minicpmv4_6") + GLMS + COHERES
+GREEDY += ("got_ocr2", "ovis2", "blip-2")
 
 # Runs of line feeds, and the texts around an image with crops.
 GEMMA_TEXTS = ["\n" * count for count in range(33)] + [
@@ -1966,9 +2110,13 @@ def build(name, config, processor):
         minicpm_tokenizer().save_pretrained(folder)
     if config.model_type == "lfm2_vl":
         lfm2_tokenizer().save_pretrained(folder)
+    if config.model_type == "blip-2":
+        tokenizer().save_pretrained(folder)
+    if config.model_type == "ovis2":
+        ovis_tokenizer().save_pretrained(folder)
     if config.model_type == "llama4":
         llama4_tokenizer().save_pretrained(folder)
-    if config.model_type in ("llava_next_video", "llava_onevision"):
+    if config.model_type in ("llava_next_video", "llava_onevision", "got_ocr2"):
         tokenizer().save_pretrained(folder)
     path = folder / "preprocessor_config.json"
     path.write_text(json.dumps(processor, indent=2, sort_keys=True) + "\n")

@@ -85,6 +85,9 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let others = ["llava_next_video", "llava_onevision", "llava_onevision-odd", "exaone4_5"];
     let vision = vision.chain(others).chain(["minicpmv4_6", "minicpmv4_6-wide"]);
     let vision = vision.chain(["dots_ocr", "dots_ocr-bias"]);
+    let vision = vision.chain(["deepseek_ocr", "deepseek_ocr-windows"]);
+    let vision = vision.chain(["deepseek_ocr2", "deepseek_ocr2-windows", "blip2", "blip2-wide"]);
+    let vision = vision.chain(["got_ocr2", "got_ocr2-windows", "ovis2", "ovis2-odd"]);
     let vision = vision.map(vision::folder);
     let hearing = hearing::folders();
     let videos =

@@ -1,7 +1,7 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py`, `make_internvl_chat.py`, `make_phi3_v.py` and `make_dots_ocr.py` made the
-//! models and their answers.
+//! `make_vision.py`, `make_internvl_chat.py`, `make_phi3_v.py`, `make_dots_ocr.py` and
+//! `make_deepseek_ocr.py` made the models and their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,9 +40,19 @@ struct Image {
     /// The numbers of a third tensor: the whole image in the size of a tile.
     #[serde(default)]
     whole: Vec<f32>,
+    /// Tiles of another size than the first tensor, behind the second one.
+    #[serde(default)]
+    local: Option<Local>,
     num_embeds: usize,
     embeddings: Vec<f32>,
     by_layer: Vec<Vec<f32>>,
+}
+
+/// Images of one size.
+#[derive(Deserialize)]
+struct Local {
+    shape: Vec<usize>,
+    pixels: String,
 }
 
 /// A prompt with images.
@@ -78,6 +88,16 @@ models! {
     exaone4_5_one: "exaone4_5-one",
     dots_ocr: "dots_ocr",
     dots_ocr_bias: "dots_ocr-bias",
+    deepseek_ocr: "deepseek_ocr",
+    deepseek_ocr_windows: "deepseek_ocr-windows",
+    deepseek_ocr2: "deepseek_ocr2",
+    deepseek_ocr2_windows: "deepseek_ocr2-windows",
+    blip2: "blip2",
+    blip2_wide: "blip2-wide",
+    ovis2: "ovis2",
+    ovis2_odd: "ovis2-odd",
+    got_ocr2: "got_ocr2",
+    got_ocr2_windows: "got_ocr2-windows",
     pixtral: "pixtral",
     mistral3: "mistral3",
     mistral3_bias: "mistral3-bias",
@@ -197,18 +217,26 @@ fn check_images(name: &str, model: &Model, images: &[Image]) -> Vec<Arc<EncoderO
         (!bytes.is_empty()).then(|| ([3, image.shape[1], image.shape[2]], bytes))
     };
     let wholes: Vec<Option<([usize; 3], Vec<u8>)>> = images.iter().map(of_whole).collect();
+    let locals: Vec<Option<(&[usize], Vec<u8>)>> = images
+        .iter()
+        .map(|image| image.local.as_ref().map(|local| (&*local.shape, bytes(&local.pixels))))
+        .collect();
     let views: Vec<Vec<MediaTensorView<'_>>> = images
         .iter()
         .zip(&pixels)
         .zip(&wholes)
-        .map(|((image, pixels), whole)| {
+        .zip(&locals)
+        .map(|(((image, pixels), whole), local)| {
             let pixels = MediaTensorView { shape: &image.shape, data: MediaData::U8(pixels) };
             let tiles = image.tiles.iter();
             let tiles = tiles.map(|shape| MediaTensorView { shape, data: MediaData::U8(&[]) });
             let whole = whole.iter();
             let whole =
                 whole.map(|(shape, data)| MediaTensorView { shape, data: MediaData::F32(data) });
-            std::iter::once(pixels).chain(tiles).chain(whole).collect()
+            let local = local.iter();
+            let local =
+                local.map(|(shape, data)| MediaTensorView { shape, data: MediaData::U8(data) });
+            std::iter::once(pixels).chain(tiles).chain(whole).chain(local).collect()
         })
         .collect();
     let inputs: Vec<MediaInput<'_>> = images

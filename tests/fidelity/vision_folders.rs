@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 32] = [
+    let cases: [(&str, &str, Value); 49] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -66,6 +66,23 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("exaone4_5", "/vision_config/num_key_value_heads", json!(3)),
         ("dots_ocr-bias", "/vision_config/rms_norm_eps", json!(-1.0)),
         ("dots_ocr-bias", "/vision_config/use_bias", json!("no")),
+        ("deepseek_ocr", "/tile_tag", json!("1D")),
+        ("deepseek_ocr", "/projector_config/projector_type", json!("mlp_gelu")),
+        ("deepseek_ocr", "/language_config/use_mla", json!(true)),
+        ("deepseek_ocr", "/language_config/topk_method", json!("noaux_tc")),
+        ("deepseek_ocr", "/vision_config/width/sam_vit_b/heads", json!(5)),
+        ("deepseek_ocr-windows", "/vision_config/width/clip-l-14-224/width", json!(36)),
+        ("got_ocr2", "/vision_config/use_rel_pos", json!(false)),
+        ("got_ocr2", "/vision_config/num_attention_heads", json!(5)),
+        ("got_ocr2-windows", "/vision_config/patch_size", json!(7)),
+        ("ovis2", "/vision_config/tokenize_function", json!("st_argmax")),
+        ("ovis2", "/visual_indicator_token_ids", json!([1, 2])),
+        ("ovis2-odd", "/vision_config/hidden_stride", json!(2)),
+        ("deepseek_ocr2", "/vision_config/width/qwen2-0-5b/kv_heads", json!(3)),
+        ("deepseek_ocr2", "/projector_config/input_dim", json!(64)),
+        ("blip2", "/qformer_config/num_attention_heads", json!(3)),
+        ("blip2", "/qformer_config/encoder_hidden_size", json!(20)),
+        ("blip2-wide", "/vision_config/num_attention_heads", json!(5)),
         ("minicpmv4_6", "/insert_layer_id", json!(3)),
         ("minicpmv4_6", "/downsample_mode", json!("4x")),
         ("minicpmv4_6", "/merge_kernel_size", json!([4, 4])),

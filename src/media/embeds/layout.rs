@@ -49,6 +49,10 @@ impl EmbedsLayout {
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
                 | VisionFamily::LightOnOcr
+                | VisionFamily::DeepseekOcr
+                | VisionFamily::DeepseekOcr2
+                | VisionFamily::GotOcr2
+                | VisionFamily::Blip2
                 | VisionFamily::PaliGemma
                 | VisionFamily::Phi3V
                 | VisionFamily::Phi4,

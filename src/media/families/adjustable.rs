@@ -111,7 +111,10 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::Pixtral | VisionFamily::Mistral3 => &["size", "resample", "do_resize"],
         // HF `PixtralProcessor` sets `patch_size`; this class leaves it to its caller.
         VisionFamily::LightOnOcr => &["size", "resample", "do_resize", "patch_size"],
-        VisionFamily::Gemma3 | VisionFamily::PaliGemma => &["size", "resample", "do_resize"],
+        VisionFamily::Gemma3
+        | VisionFamily::PaliGemma
+        | VisionFamily::GotOcr2
+        | VisionFamily::Blip2 => &["size", "resample", "do_resize"],
         VisionFamily::Idefics3 => {
             &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
         }
@@ -121,6 +124,15 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::InternVl | VisionFamily::AyaVision | VisionFamily::Cohere2Vision => {
             &["size", "resample", "do_resize", "crop_to_patches", "min_patches", "max_patches"]
         }
+        VisionFamily::Ovis2 => &[
+            "size",
+            "resample",
+            "do_resize",
+            "crop_to_patches",
+            "min_patches",
+            "max_patches",
+            "use_covering_area_grid",
+        ],
         VisionFamily::Lfm2Vl => &[
             "resample",
             "do_image_splitting",
@@ -143,6 +155,8 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             "downsample_mode",
         ],
         VisionFamily::Phi3V => &["num_crops"],
+        // As in vLLM: the numbers of tokens are those of its own sizes.
+        VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => &[],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
         VisionFamily::InternVlChat => {

@@ -3,11 +3,14 @@
 //! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
+mod blip2;
 mod cohere;
+mod deepseek_ocr;
 mod fields;
 mod gemma3;
 mod glm;
 mod glm_video;
+mod got_ocr;
 mod hearing;
 mod idefics3;
 mod internvl;
@@ -20,6 +23,7 @@ mod llava_next_video;
 mod llava_onevision;
 mod minicpm;
 mod omni;
+mod ovis2;
 mod paddle;
 mod paligemma;
 mod pan_and_scan;
@@ -93,10 +97,7 @@ pub(crate) fn processor_for(
         let adjustable = adjustable::Adjustable::read(family, &outer, processor, encode)?;
         return Ok(Some(Arc::new(adjustable)));
     }
-    let processor = ProcessorConfig::read(model)?;
-    let Some(processor) = processor.or_else(|| family.default_processor(outer)) else {
-        return Ok(None);
-    };
+    let Some(processor) = family.processor(model, outer)? else { return Ok(None) };
     let adjustable = adjustable::Adjustable::read(family, outer, processor, encode)?;
     Ok(Some(Arc::new(adjustable)))
 }
@@ -123,6 +124,12 @@ fn of_images(
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
         }
+        VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => {
+            Arc::new(deepseek_ocr::DeepseekOcr::read(family, processor, &*encode)?)
+        }
+        VisionFamily::Blip2 => Arc::new(blip2::Blip2::read(outer, processor)?),
+        VisionFamily::Ovis2 => Arc::new(ovis2::Ovis2::read(outer, processor, &*encode)?),
+        VisionFamily::GotOcr2 => Arc::new(got_ocr::GotOcr::read(outer, processor)?),
         VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
         VisionFamily::PaliGemma => {

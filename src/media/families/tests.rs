@@ -1,6 +1,6 @@
 //! The processors against transformers, pixel by pixel: on the images that
 //! `tests/fidelity/make_vision.py` and `make_dots_ocr.py` drew and recorded, and against Pillow on
-//! those of `make_internvl_chat.py` and `make_phi3_v.py`.
+//! those of `make_internvl_chat.py`, `make_phi3_v.py` and `make_deepseek_ocr.py`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,17 @@ struct Recorded {
     /// The whole image in the size of a tile, scaled.
     #[serde(default)]
     whole: Vec<f32>,
+    /// Tiles of another size than the first tensor.
+    #[serde(default)]
+    local: Option<Local>,
     num_embeds: usize,
     tokens: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct Local {
+    shape: Vec<usize>,
+    pixels: String,
 }
 
 fn models() -> Vec<PathBuf> {
@@ -108,6 +117,12 @@ fn processed_images_are_those_of_transformers() {
                 for (found, expected) in values.zip(&recorded.whole) {
                     assert!((found - expected).abs() <= 1e-5, "{name}: {found}, not {expected}");
                 }
+            }
+            if let Some(local) = recorded.local {
+                assert_eq!(item.tensors[2].shape, local.shape, "{name}");
+                let bytes = item.tensors[2].data.iter();
+                let hex: String = bytes.map(|byte| format!("{byte:02x}")).collect();
+                assert!(hex == local.pixels, "{name}: other pixels of tiles");
             }
             let tokens = processor.tokens(&item);
             assert_eq!(tokens, recorded.tokens, "{name}");

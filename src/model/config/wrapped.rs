@@ -1,5 +1,6 @@
 //! The config of the text model in a multimodal `config.json`: the object `text_config`, and the
-//! fields beside it that count for text. In `InternVLChatModel` the object is `llm_config`.
+//! fields beside it that count for text. In `InternVLChatModel` the object is `llm_config`, and in
+//! DeepSeek-OCR `language_config`.
 
 use super::file::Fields;
 use super::{ConfigError, retrieval, unsupported};
@@ -23,6 +24,8 @@ const DTYPES: [&str; 2] = ["dtype", "torch_dtype"];
 const TEXT: &str = "text_config";
 /// The name of the same object in the code of InternVL's authors.
 const LLM: &str = "llm_config";
+/// Its name in the code of DeepSeek-OCR's authors.
+const LANGUAGE: &str = "language_config";
 const MODEL_TYPE: &str = "model_type";
 
 /// Returns the fields of the text model of `wrapper`, and its class.
@@ -37,7 +40,11 @@ pub(super) fn text_of(
     retrieval::require_causal(outer, wrapper.architecture)?;
     unsupported::refuse(outer, &[])?;
     let is_of_authors = wrapper.model_type == "internvl_chat";
-    let text_config = if is_of_authors { LLM } else { TEXT };
+    let text_config = match wrapper.model_type {
+        "deepseek_vl_v2" => LANGUAGE,
+        _ if is_of_authors => LLM,
+        _ => TEXT,
+    };
     let nested = outer.nested(text_config)?;
     let mut fields = match &nested {
         Some(nested) => nested.clone(),

@@ -8,10 +8,11 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, glm4, glm4_moe,
-    granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video, llava_onevision,
-    minicpmv, ministral3, mistral, mistral4, omni, paligemma, phi3_v, phi4_multimodal, qwen2,
-    qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    WindowRule, Wrapper, as_read, blip2, deepseek_ocr, dots_ocr, exaone4_5, gemma3, gemma3n,
+    gemma4, glm4, glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1, llama, llama4,
+    llava_next_video, llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, ovis2,
+    paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -354,6 +355,11 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     exaone4_5::WRAPPER,
     minicpmv::WRAPPER,
     dots_ocr::WRAPPER,
+    deepseek_ocr::WRAPPER,
+    deepseek_ocr::SECOND,
+    got_ocr2::WRAPPER,
+    ovis2::WRAPPER,
+    blip2::WRAPPER,
     paligemma::WRAPPER,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,

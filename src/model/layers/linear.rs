@@ -126,9 +126,19 @@ impl Linear {
     pub(in crate::model) fn of_squares(
         loader: &mut WeightLoader<'_>,
         module: &str,
+        sizes: [usize; 3],
+    ) -> Result<Self, ModelError> {
+        let part = [Part::new(module.to_owned(), sizes[0])];
+        Self::of_squares_alone(loader, module, sizes)?.with_bias(loader, &part)
+    }
+
+    /// Loads the same convolution without biases.
+    pub(in crate::model) fn of_squares_alone(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
         [outputs, width, side]: [usize; 3],
     ) -> Result<Self, ModelError> {
-        let (unit, part) = (side * side, [Part::new(module.to_owned(), outputs)]);
+        let unit = side * side;
         let weight = loader.packed(module, [outputs, width * unit], |loader| {
             let name = format!("{module}.weight");
             let stored = loader.values(&name, &[outputs, width, side, side])?;
@@ -137,7 +147,7 @@ impl Linear {
             let packed = LinearWeight::pack(&view, width * unit, loader.dtype(), loader.device());
             Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))
         })?;
-        Ok(Self { weight, bias: Some(loader.bias(&part)?), site: None })
+        Ok(Self { weight, bias: None, site: None })
     }
 
     /// Returns the same layer with the biases of `parts`.

@@ -75,6 +75,20 @@ impl ProcessorConfig {
         Self { video: image.clone(), whole: Fields::empty_in(&image), image }
     }
 
+    /// Reads the fields that a processor of authors' code has in `processor_config.json` of the
+    /// folder `model`. Without that file, all have their defaults. `outer` are the fields of
+    /// `config.json`.
+    ///
+    /// # Errors
+    /// As [`ProcessorConfig::read`].
+    pub(crate) fn read_whole(model: &Path, outer: &Fields) -> Result<Self, ConfigError> {
+        let path = model.join(PROCESSOR);
+        let whole = model_files::exists(&path).then(|| ConfigSource::file(&path)).transpose()?;
+        let whole = whole.map_or_else(|| Fields::empty_in(outer), |whole| without_nulls(&whole));
+        let image = whole.with_aliases(&[("normalize", "do_normalize")]);
+        Ok(Self { video: image.clone(), whole, image })
+    }
+
     /// Returns how bytes become numbers. `default` has the numbers of the processor's class.
     ///
     /// # Errors

@@ -80,16 +80,24 @@ pub(super) fn adjust(vision: &Fields, block: &mut BlockConfig) -> Result<(), Con
 /// # Errors
 /// [`ConfigError`] if no file of the tokenizer has the token, or one cannot be read.
 pub(super) fn context_token(tokenizer: &Path) -> Result<u32, ConfigError> {
+    added_token(tokenizer, CONTEXT_TOKEN)
+}
+
+/// Returns the id of the added token `text` of the same.
+///
+/// # Errors
+/// As [`context_token`].
+pub(super) fn added_token(tokenizer: &Path, text: &str) -> Result<u32, ConfigError> {
     const DECODER: &str = "added_tokens_decoder";
     let is_file = tokenizer.extension().is_some_and(|extension| extension == "json");
     let folder = if is_file { tokenizer.parent().unwrap_or(tokenizer) } else { tokenizer };
     let whole = if is_file { tokenizer.to_owned() } else { folder.join("tokenizer.json") };
     let read =
         |path: &Path| model_files::exists(path).then(|| ConfigSource::file(path)).transpose();
-    let is_context = |value: &Value| value["content"] == CONTEXT_TOKEN;
+    let is_it = |value: &Value| value["content"] == text;
     if let Some(fields) = read(&whole)? {
         let listed = fields.value("added_tokens").and_then(Value::as_array);
-        let found = listed.into_iter().flatten().find(|added| is_context(added));
+        let found = listed.into_iter().flatten().find(|added| is_it(added));
         let id = found.and_then(|added| u32::try_from(added["id"].as_u64()?).ok());
         if let Some(id) = id {
             return Ok(id);
@@ -98,17 +106,17 @@ pub(super) fn context_token(tokenizer: &Path) -> Result<u32, ConfigError> {
     let config = folder.join("tokenizer_config.json");
     if let Some(fields) = read(&config)?
         && let Some(decoder) = fields.nested(DECODER)?
-        && let Some((id, _)) = decoder.object().iter().find(|(_, added)| is_context(added))
+        && let Some((id, _)) = decoder.object().iter().find(|(_, added)| is_it(added))
         && let Ok(id) = id.parse()
     {
         return Ok(id);
     }
     if let Some(fields) = read(&folder.join("added_tokens.json"))?
-        && let Some(id) = token(&fields, CONTEXT_TOKEN)?
+        && let Some(id) = token(&fields, text)?
     {
         return Ok(id);
     }
-    let expected = format!("the added token {CONTEXT_TOKEN}");
+    let expected = format!("the added token {text}");
     Err(ConfigError::Missing { path: config, field: DECODER.to_owned(), expected })
 }
 

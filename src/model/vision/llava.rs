@@ -133,6 +133,8 @@ pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, C
         VisionFamily::AyaVision | VisionFamily::Cohere2Vision => 255_036,
         VisionFamily::Phi3V => 32_044,
         VisionFamily::LlavaOnevision => 151_646,
+        VisionFamily::GotOcr2 => 151_859,
+        VisionFamily::Ovis2 => 151_665,
         VisionFamily::LlavaNextVideo => 32_001,
         // As in vLLM: such a prompt has no text beside its image.
         VisionFamily::ClipModel | VisionFamily::SiglipModel => 0,

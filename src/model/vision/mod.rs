@@ -8,18 +8,28 @@
 
 mod anyres;
 mod batch;
+mod bicubic;
+mod blip2;
 mod block;
 mod cohere;
 mod config;
+mod deepseek_ocr;
+mod deepseek_ocr2;
+mod deepseek_ocr_config;
 mod encoder;
+mod family;
 mod glm;
+mod got_ocr;
 mod grid;
 mod internvl_chat;
 mod llama4;
 mod llava;
+mod lookup;
 mod minicpm;
 mod mixed;
 mod onevision;
+mod ovis2;
+mod ovis2_config;
 mod paddle;
 mod phi3v;
 mod phi4;
@@ -32,6 +42,8 @@ mod projector;
 mod qwen;
 mod qwen_config;
 mod resized;
+mod sam;
+mod sam_attention;
 mod seeing_and_hearing;
 mod siglip2;
 mod two_towers;
@@ -41,27 +53,34 @@ mod vit_names;
 use std::path::Path;
 use std::sync::Arc;
 
+use self::config::CLIP_SCALE;
+use self::deepseek_ocr_config::OcrConfig;
+use self::deepseek_ocr2::Ocr2Config;
 use self::encoder::{ItemAttention, VisionEncoder};
+use self::lookup::{activation, stored, token};
 use self::pixels::Pixels;
 use super::audio::Phi4Sounds;
-use super::config::{ActivationName, ConfigError, Fields, INNER_TYPE, ModelConfig};
-use super::families;
-use super::layers::plain_activation;
+use super::config::{ConfigError, Fields, INNER_TYPE, ModelConfig};
 use super::two_towers::TwoTowers;
 use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
+pub(crate) use blip2::Blip2Images;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
+pub(crate) use deepseek_ocr_config::OcrViews;
+pub(crate) use family::VisionFamily;
+pub(crate) use got_ocr::GotImages;
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
 pub(crate) use mixed::PooledFrames;
 pub(crate) use onevision::{most_tiles, video_placeholder};
+pub(crate) use ovis2_config::{OvisImages, OvisToken};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
-use playhouse_kernels::Activation;
+pub(crate) use qwen_config::scale as qwen_scale;
 pub(super) use seeing_and_hearing::SeeingAndHearing;
 pub(crate) use siglip2::Siglip2Images;
 
@@ -75,146 +94,6 @@ const OTHER_NAMES: &[(&str, &str)] =
 
 /// The numbers of Llama 4's pixels.
 const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..UNIT_SCALE };
-
-/// The vision tower of a multimodal class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum VisionFamily {
-    /// CLIP with the projector of LLaVA.
-    Clip,
-    /// SigLIP with the projector of LLaVA.
-    Siglip,
-    /// The tower and the projector of LLaVA, over tiles.
-    LlavaNext,
-    /// The same with SigLIP: Granite Vision.
-    LlavaNextSiglip,
-    /// SigLIP with the projector of LLaVA, over tiles and frames.
-    LlavaOnevision,
-    /// CLIP with the same.
-    LlavaNextVideo,
-    /// The tower of Pixtral with the projector of LLaVA.
-    Pixtral,
-    /// The same with the projector of Mistral 3, which merges patches.
-    Mistral3,
-    /// SigLIP with the projector of Gemma 3.
-    Gemma3,
-    /// The towers of Idefics 3 and SmolVLM.
-    Idefics3,
-    /// The tower of InternVL.
-    InternVl,
-    /// The same in the form of its authors' code.
-    InternVlChat,
-    /// The tower of Qwen2-VL.
-    Qwen2Vl,
-    /// That of Qwen2.5-VL, with windows.
-    Qwen2_5Vl,
-    /// The same with fewer heads of keys and values, and text positions of one axis: EXAONE 4.5.
-    Exaone4_5,
-    /// That of dots.ocr: as Qwen2-VL's, with other norms.
-    DotsOcr,
-    /// The same of Qwen2.5-Omni, with other names.
-    Qwen2_5Omni,
-    /// That of Qwen3-VL, with learned positions and states for the first layers.
-    Qwen3Vl,
-    /// The same of Qwen3-Omni, with other names.
-    Qwen3Omni,
-    /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
-    Qwen3_5,
-    /// That of GLM-4.1V and its successors.
-    Glm4v,
-    /// That of Llama 4.
-    Llama4,
-    /// The tower of GLM-OCR.
-    GlmOcr,
-    /// The tower of Pixtral with the projector of Mistral 3, under names of its own: LightOnOCR.
-    LightOnOcr,
-    /// SigLIP for images of any size: PaddleOCR-VL.
-    PaddleOcr,
-    /// SigLIP with the projector of Aya Vision, over tiles.
-    AyaVision,
-    /// The same of Command A Vision.
-    Cohere2Vision,
-    /// SigLIP 2 for images of any size: LFM2-VL.
-    Lfm2Vl,
-    /// SigLIP for images of any size, whose patches merge twice: MiniCPM-V 4.6.
-    MiniCpmV,
-    /// SigLIP with the projector of PaliGemma.
-    PaliGemma,
-    /// CLIP with the projector of Phi-3-vision, over tiles.
-    Phi3V,
-    /// That of Phi-4-multimodal, with a tower of sounds beside it.
-    Phi4,
-    /// The image tower of CLIP beside that of texts.
-    ClipModel,
-    /// That of SigLIP.
-    SiglipModel,
-}
-
-impl VisionFamily {
-    /// Returns the tower of a multimodal class, by the fields of its `config.json`. Of a class with
-    /// several towers, `model_type` names one.
-    ///
-    /// # Errors
-    /// [`ConfigError::Invalid`] if a field has another form.
-    pub(crate) fn of(outer: &Fields) -> Result<Option<Self>, ConfigError> {
-        let listed = outer.value("architectures").and_then(serde_json::Value::as_array);
-        let name = listed.and_then(|names| names.first()?.as_str());
-        let wrapper = name.and_then(families::wrapper_of);
-        let towers = wrapper.map(|wrapper| wrapper.vision).unwrap_or_default();
-        if let Some(inner) = outer.text(INNER_TYPE)? {
-            let later = inner == "qwen2_5_vl";
-            return Ok(towers.iter().copied().find(|it| (*it == Self::Qwen2_5Vl) == later));
-        }
-        let vision = outer.nested("vision_config")?;
-        let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
-        Ok(match (towers, named) {
-            (towers, None) => towers.first().copied(),
-            (towers, Some(name)) => {
-                let is_it = |vision_tower: &&Self| {
-                    vision_tower.model_type().is_none_or(|known| known == name)
-                };
-                towers.iter().find(is_it).copied()
-            }
-        })
-    }
-
-    /// Returns whether the class also has a tower of sounds.
-    pub(crate) fn hears(self) -> bool {
-        self == Self::Phi4
-    }
-
-    /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
-    fn model_type(self) -> Option<&'static str> {
-        match self {
-            Self::Clip | Self::LlavaNext | Self::LlavaNextVideo => Some("clip_vision_model"),
-            Self::Siglip
-            | Self::LlavaNextSiglip
-            | Self::LlavaOnevision
-            | Self::Gemma3
-            | Self::PaliGemma
-            | Self::AyaVision
-            | Self::Cohere2Vision => Some("siglip_vision_model"),
-            Self::Pixtral | Self::LightOnOcr => Some("pixtral"),
-            Self::Lfm2Vl => Some("siglip2_vision_model"),
-            _ => None,
-        }
-    }
-
-    /// Returns whether the model has a tower of texts beside that of images, and no text model that
-    /// sees both.
-    pub(crate) fn is_of_two_towers(self) -> bool {
-        matches!(self, Self::ClipModel | Self::SiglipModel)
-    }
-
-    /// Returns the processor of a model without the files of one, if it is not one of text alone.
-    pub(crate) fn default_processor(self, outer: &Fields) -> Option<ProcessorConfig> {
-        self.is_of_two_towers().then(|| ProcessorConfig::of_model(&Fields::empty_in(outer)))
-    }
-}
-
-/// Returns the numbers of pixels in the class of the image processor of a family of Qwen or GLM.
-pub(crate) fn qwen_scale(family: VisionFamily) -> PixelScale {
-    qwen_config::scale(family)
-}
 
 /// A tower that `config.json` describes, before its weights are read.
 #[derive(Debug, Clone)]
@@ -239,6 +118,11 @@ enum TowerPlan {
     Paddle(paddle::PaddleConfig),
     Siglip2(siglip2::Siglip2Config),
     MiniCpm(minicpm::MiniCpmConfig),
+    DeepseekOcr(Box<OcrConfig>),
+    DeepseekOcr2(Box<Ocr2Config>),
+    GotOcr(got_ocr::GotConfig),
+    Blip2(Box<blip2::Blip2Config>),
+    Ovis(ovis2_config::OvisConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -275,10 +159,7 @@ impl VisionPlan {
                 of_authors = translated(outer, internvl_chat::context_token(tokenizer)?)?;
                 (&of_authors, Some(ProcessorConfig::of_model(&of_authors)))
             }
-            _ => {
-                let processor = ProcessorConfig::read(model)?;
-                (outer, processor.or_else(|| family.default_processor(outer)))
-            }
+            _ => (outer, family.processor(model, outer)?),
         };
         let Some(processor) = processor else {
             tracing::info!("without the files of an image processor, the model takes text alone");
@@ -304,19 +185,17 @@ impl VisionPlan {
             }))
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
-        // Positions of the text model have one axis.
+        let image_token = || Ok::<Vec<u32>, ConfigError>(vec![llava::placeholder(outer, family)?]);
+        // Positions of the text model have one axis, and an image takes as many as tokens.
+        let one_axis = |vision_tower: TowerPlan, scale: PixelScale, placeholders: Vec<u32>| {
+            Ok(Some(Self::of_one_axis(vision_tower, processor.scale(scale)?, placeholders)))
+        };
         let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
-            Ok(Some(Self {
-                vision_tower: TowerPlan::Qwen(config),
-                scale: processor.scale(qwen_config::scale(family))?,
-                placeholders: vec![
-                    token(outer, "image_token_id")?.unwrap_or(tokens[0]),
-                    token(outer, "video_token_id")?.unwrap_or(tokens[1]),
-                ],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            }))
+            let placeholders = vec![
+                token(outer, "image_token_id")?.unwrap_or(tokens[0]),
+                token(outer, "video_token_id")?.unwrap_or(tokens[1]),
+            ];
+            one_axis(TowerPlan::Qwen(config), qwen_config::scale(family), placeholders)
         };
         let visual = vision.with_aliases(OTHER_NAMES);
         match family {
@@ -328,64 +207,73 @@ impl VisionPlan {
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3Omni => qwen(qwen_config::qwen3_omni(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
-            VisionFamily::Glm4v => {
-                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [151_343, 151_344])
-            }
-            VisionFamily::GlmOcr => {
-                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), [59_280, 59_281])
+            VisionFamily::Glm4v | VisionFamily::GlmOcr => {
+                let is_ocr = family == VisionFamily::GlmOcr;
+                let tokens = if is_ocr { [59_280, 59_281] } else { [151_343, 151_344] };
+                axes(TowerPlan::Glm(glm::GlmConfig::read(&visual, family)?), tokens)
             }
             VisionFamily::PaddleOcr => {
                 let config = paddle::PaddleConfig::read(&vision, text.hidden_size)?;
                 axes(TowerPlan::Paddle(config), [100_295, 100_296])
             }
-            VisionFamily::Llama4 => Ok(Some(Self {
-                vision_tower: {
-                    TowerPlan::Llama4(llama4::Llama4Config::read(&vision, text.hidden_size)?)
-                },
-                scale: processor.scale(LLAMA4_SCALE)?,
-                placeholders: vec![llava::placeholder(outer, family)?],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            })),
-            VisionFamily::Lfm2Vl => Ok(Some(Self {
-                vision_tower: {
-                    let width = text.hidden_size;
-                    TowerPlan::Siglip2(siglip2::Siglip2Config::read(outer, &vision, width)?)
-                },
-                scale: processor.scale(config::UNIT_SCALE)?,
-                placeholders: vec![llava::placeholder(outer, family)?],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            })),
+            VisionFamily::Llama4 => {
+                let config = llama4::Llama4Config::read(&vision, text.hidden_size)?;
+                one_axis(TowerPlan::Llama4(config), LLAMA4_SCALE, image_token()?)
+            }
+            VisionFamily::Lfm2Vl => {
+                let config = siglip2::Siglip2Config::read(outer, &vision, text.hidden_size)?;
+                one_axis(TowerPlan::Siglip2(config), UNIT_SCALE, image_token()?)
+            }
             VisionFamily::MiniCpmV => {
                 let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
-                Ok(Some(Self {
-                    placeholders: vec![config.placeholder],
-                    vision_tower: TowerPlan::MiniCpm(config),
-                    scale: processor.scale(UNIT_SCALE)?,
-                    // As in transformers, images take no positions of their own.
-                    position_axes: 1,
-                    attention: ItemAttention::None,
-                    towers: None,
-                }))
+                let placeholders = vec![config.placeholder];
+                // As in transformers, images take no positions of their own.
+                one_axis(TowerPlan::MiniCpm(config), UNIT_SCALE, placeholders)
+            }
+            VisionFamily::Ovis2 => {
+                let config = ovis2_config::OvisConfig::read(&vision, text.hidden_size)?;
+                let placeholders = OvisImages::read(outer)?.placeholders();
+                one_axis(TowerPlan::Ovis(config), CLIP_SCALE, placeholders)
+            }
+            VisionFamily::Blip2 => {
+                let config = blip2::Blip2Config::read(outer, text.hidden_size)?;
+                let placeholders = vec![config.images.placeholder];
+                one_axis(TowerPlan::Blip2(Box::new(config)), CLIP_SCALE, placeholders)
+            }
+            VisionFamily::GotOcr2 => {
+                let config = got_ocr::GotConfig::read(&vision, text.hidden_size)?;
+                one_axis(TowerPlan::GotOcr(config), CLIP_SCALE, image_token()?)
+            }
+            VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => {
+                let (fields, width) = (&processor.image, text.hidden_size);
+                let vision_tower = match family {
+                    VisionFamily::DeepseekOcr => {
+                        let config = OcrConfig::read(outer, &vision, fields, width)?;
+                        TowerPlan::DeepseekOcr(Box::new(config))
+                    }
+                    _ => {
+                        let config = Ocr2Config::read(outer, &vision, fields, width)?;
+                        TowerPlan::DeepseekOcr2(Box::new(config))
+                    }
+                };
+                let placeholders = vec![internvl_chat::added_token(tokenizer, OcrViews::TOKEN)?];
+                one_axis(vision_tower, UNIT_SCALE, placeholders)
             }
             VisionFamily::Phi4 => {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
                 let placeholders = vec![images.placeholder];
                 let sounds = Phi4Sounds::read(outer, text.hidden_size)?;
-                Ok(Some(Self {
-                    vision_tower: TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds })),
-                    scale: processor.scale(UNIT_SCALE)?,
-                    placeholders,
-                    position_axes: 1,
-                    attention: ItemAttention::None,
-                    towers: None,
-                }))
+                let vision_tower = TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds }));
+                one_axis(vision_tower, UNIT_SCALE, placeholders)
             }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
+    }
+
+    /// Returns the plan of a tower whose text model numbers all tokens alike.
+    fn of_one_axis(vision_tower: TowerPlan, scale: PixelScale, placeholders: Vec<u32>) -> Self {
+        let attention = ItemAttention::None;
+        Self { vision_tower, scale, placeholders, position_axes: 1, attention, towers: None }
     }
 
     /// Returns the widths of a model of two towers.
@@ -426,6 +314,21 @@ impl VisionPlan {
             TowerPlan::MiniCpm(config) => {
                 Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
             }
+            TowerPlan::Ovis(config) => {
+                Arc::new(self.encoder(ovis2::OvisTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Blip2(config) => {
+                Arc::new(self.encoder(blip2::Blip2Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::GotOcr(config) => {
+                Arc::new(self.encoder(got_ocr::GotTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::DeepseekOcr(config) => {
+                Arc::new(self.encoder(deepseek_ocr::OcrTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::DeepseekOcr2(config) => {
+                Arc::new(self.encoder(deepseek_ocr2::Ocr2Tower::load(loader, config, pixels)?))
+            }
             TowerPlan::Paddle(config) => {
                 Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))
             }
@@ -453,26 +356,4 @@ impl VisionPlan {
             attention: self.attention,
         }
     }
-}
-
-/// Returns the module of `modules` that holds the tensor `name`, by default the first.
-fn stored<'m>(loader: &WeightLoader<'_>, modules: &[&'m str], name: &str) -> &'m str {
-    let has = |module: &&&str| loader.has(&format!("{module}.{name}"));
-    modules.iter().find(has).or(modules.first()).copied().unwrap_or_default()
-}
-
-/// Returns the id of a placeholder's token.
-fn token(outer: &Fields, field: &str) -> Result<Option<u32>, ConfigError> {
-    Ok(outer.count(field)?.and_then(|id| u32::try_from(id).ok()))
-}
-
-/// Returns the activation that `field` names, by default `default`.
-fn activation(
-    fields: &Fields,
-    field: &str,
-    default: Activation,
-) -> Result<Activation, ConfigError> {
-    let Some(name) = fields.text(field)? else { return Ok(default) };
-    let found = ActivationName::from_name(name).and_then(plain_activation);
-    found.ok_or_else(|| fields.invalid(field, "an activation of transformers without weights"))
 }

@@ -70,7 +70,7 @@ const MERGER: MergerNames =
     MergerNames { module: "merger", norm: "ln_q", inner: "mlp.0", outer: "mlp.2" };
 
 /// Returns the numbers of pixels in the class of a family's image processor.
-pub(super) fn scale(family: VisionFamily) -> PixelScale {
+pub(crate) fn scale(family: VisionFamily) -> PixelScale {
     match family {
         VisionFamily::Qwen3Vl | VisionFamily::Qwen3_5 => UNIT_SCALE,
         _ => CLIP_SCALE,

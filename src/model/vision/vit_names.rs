@@ -48,6 +48,17 @@ pub(super) const INTERNVL: VitNames = VitNames {
         head_norms: Some(["attention.q_norm", "attention.k_norm"]),
     },
 };
+/// HF `Blip2VisionModel`.
+pub(super) const BLIP2: VitNames = VitNames {
+    patches: "embeddings.patch_embedding",
+    patch_bias: true,
+    class: Some(("embeddings.class_embedding", 3)),
+    positions: ("embeddings.position_embedding", 3),
+    first_norm: None,
+    last_norm: "post_layernorm",
+    layer: "encoder.layers",
+    block: BlockNames { qkv: &["self_attn.qkv"], o: "self_attn.projection", ..CLIP_BLOCK },
+};
 /// `InternVisionModel` of InternVL's authors.
 pub(super) const INTERNVL_CHAT: VitNames = VitNames {
     patches: "embeddings.patch_embedding",

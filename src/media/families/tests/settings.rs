@@ -128,6 +128,23 @@ fn clients_may_ask_for_smaller_pages() {
 }
 
 #[test]
+fn clients_may_ask_for_fewer_tiles_of_ovis() {
+    let model = models().into_iter().find(|model| model.ends_with("ovis2")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let images = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].shape[0]).map_err(|error| error.to_string())
+    };
+    assert_eq!(images(json!({})), Ok(5));
+    let two = json!({ "min_patches": 2, "max_patches": 2, "use_covering_area_grid": false });
+    assert_eq!(images(two), Ok(3));
+    assert_eq!(images(json!({ "crop_to_patches": false })), Ok(1));
+    for kwargs in [json!({ "max_patches": 5 }), json!({ "size": { "height": 9, "width": 9 } })] {
+        assert!(images(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+}
+
+#[test]
 fn clients_may_ask_for_tiles_of_lfm2() {
     let model = models().into_iter().find(|model| model.ends_with("lfm2_vl-wide")).unwrap();
     let processor = Golden::read(&model).processor(&model);

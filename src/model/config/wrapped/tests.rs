@@ -277,6 +277,35 @@ fn dots_ocr_has_its_text_beside_its_tower() {
     assert_eq!(config.wrapped.unwrap().tie, Tie::No);
 }
 
+/// In the form of DeepSeek-OCR.
+#[test]
+fn deepseek_ocr_has_a_language_config() {
+    let config = |latent: Value| {
+        read(json!({
+            "architectures": ["DeepseekOCRForCausalLM"], "model_type": "deepseek_vl_v2",
+            "language_config": {
+                "architectures": ["DeepseekV2ForCausalLM"], "bos_token_id": 0, "eos_token_id": 1,
+                "first_k_dense_replace": 1, "hidden_size": 1_280, "intermediate_size": 6_848,
+                "kv_lora_rank": null, "max_position_embeddings": 8_192,
+                "moe_intermediate_size": 896, "n_group": 1, "n_routed_experts": 64,
+                "n_shared_experts": 2, "num_attention_heads": 10, "num_experts_per_tok": 6,
+                "num_hidden_layers": 12, "num_key_value_heads": 10, "q_lora_rank": null,
+                "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "topk_group": 1,
+                "topk_method": "greedy", "torch_dtype": "bfloat16", "use_mla": latent,
+                "v_head_dim": 0, "vocab_size": 129_280,
+            },
+            "tile_tag": "2D", "torch_dtype": "bfloat16",
+        }))
+    };
+    let found = config(json!(false)).unwrap();
+    assert_eq!((found.hidden_size, found.layers.len(), found.max_model_len), (1_280, 12, 8_192));
+    assert_eq!(found.eos_token_ids, [1]);
+    for latent in [json!(true), json!(null)] {
+        let error = config(latent).unwrap_err();
+        assert!(error.contains("`language_config.use_mla` is"), "{error}");
+    }
+}
+
 #[test]
 fn lighton_ocr_has_two_forms() {
     const OWN: &str = "LightOnOcrForConditionalGeneration";
