@@ -1,7 +1,7 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py`, `make_internvl_chat.py`, `make_phi3_v.py` and `make_dots_ocr.py` made the
-//! models and their answers.
+//! `make_vision.py`, `make_gemma4.py`, `make_internvl_chat.py`, `make_phi3_v.py` and
+//! `make_dots_ocr.py` made the models and their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,6 +95,8 @@ models! {
     smolvlm_one: "smolvlm-one",
     gemma3: "gemma3",
     gemma3_wide: "gemma3-wide",
+    gemma4: "gemma4",
+    gemma4_vision: "gemma4-vision",
     glm4v: "glm4v",
     glm4v_pairs: "glm4v-pairs",
     glm4v_moe: "glm4v_moe",

@@ -6,6 +6,7 @@ mod adjustable;
 mod cohere;
 mod fields;
 mod gemma3;
+mod gemma4;
 mod glm;
 mod glm_video;
 mod hearing;
@@ -30,6 +31,7 @@ mod pixtral;
 mod qwen;
 mod qwen_video;
 mod resize;
+mod sampling;
 mod sizes;
 #[cfg(test)]
 mod tests;
@@ -140,6 +142,7 @@ fn of_images(
             Arc::new(llava_onevision::LlavaOnevision::read(family, outer, processor)?)
         }
         VisionFamily::Gemma3 => Arc::new(gemma3::Gemma3::read(family, outer, processor, &*encode)?),
+        VisionFamily::Gemma4 => Arc::new(gemma4::Gemma4::read(outer, processor, encode)?),
         VisionFamily::Idefics3 => {
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }

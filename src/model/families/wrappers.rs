@@ -83,7 +83,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
             "model.embed_vision",
             "model.embed_audio",
         ],
-        vision: &[],
+        vision: &[VisionFamily::Gemma4],
         audio: None,
     },
     Wrapper {

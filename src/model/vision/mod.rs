@@ -12,6 +12,8 @@ mod block;
 mod cohere;
 mod config;
 mod encoder;
+mod gemma4;
+mod gemma4_layer;
 mod glm;
 mod grid;
 mod internvl_chat;
@@ -53,6 +55,7 @@ use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
+pub(crate) use gemma4::{Gemma4Images, scale as gemma4_scale};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
@@ -97,6 +100,8 @@ pub(crate) enum VisionFamily {
     Mistral3,
     /// SigLIP with the projector of Gemma 3.
     Gemma3,
+    /// That of Gemma 4, for images of any size.
+    Gemma4,
     /// The towers of Idefics 3 and SmolVLM.
     Idefics3,
     /// The tower of InternVL.
@@ -165,6 +170,8 @@ impl VisionFamily {
         let vision = outer.nested("vision_config")?;
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
         Ok(match (towers, named) {
+            // Gemma 4 may have no tower.
+            (&[Self::Gemma4], None) if vision.is_none() => None,
             (towers, None) => towers.first().copied(),
             (towers, Some(name)) => {
                 let is_it = |vision_tower: &&Self| {
@@ -232,6 +239,7 @@ enum TowerPlan {
     Pooled(two_towers::PooledConfig),
     Pixtral(pixtral::PixtralConfig),
     Qwen(qwen::QwenConfig),
+    Gemma4(gemma4::Gemma4Config),
     Glm(glm::GlmConfig),
     Llama4(llama4::Llama4Config),
     Paddle(paddle::PaddleConfig),
@@ -303,25 +311,29 @@ impl VisionPlan {
         };
         let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
         // Positions of the text model have one axis.
-        let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
-            Ok(Some(Self {
-                vision_tower: TowerPlan::Qwen(config),
-                scale: processor.scale(qwen_config::scale(family))?,
-                placeholders: vec![
-                    token(outer, "image_token_id")?.unwrap_or(tokens[0]),
-                    token(outer, "video_token_id")?.unwrap_or(tokens[1]),
-                ],
+        let plain = |vision_tower: TowerPlan, default: PixelScale, placeholders: Vec<u32>| {
+            Ok::<_, ConfigError>(Some(Self {
+                vision_tower,
+                scale: processor.scale(default)?,
+                placeholders,
                 position_axes: 1,
                 attention: ItemAttention::None,
                 towers: None,
             }))
         };
+        let plain_qwen = |config: qwen::QwenConfig, tokens: [u32; 2]| {
+            let placeholders = vec![
+                token(outer, "image_token_id")?.unwrap_or(tokens[0]),
+                token(outer, "video_token_id")?.unwrap_or(tokens[1]),
+            ];
+            plain(TowerPlan::Qwen(config), qwen_config::scale(family), placeholders)
+        };
         let visual = vision.with_aliases(OTHER_NAMES);
         match family {
             VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
             VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
-            VisionFamily::Exaone4_5 => plain(qwen_config::exaone4_5(&visual)?, [67, 68]),
-            VisionFamily::DotsOcr => plain(qwen_config::dots(&visual)?, [151_665, 151_656]),
+            VisionFamily::Exaone4_5 => plain_qwen(qwen_config::exaone4_5(&visual)?, [67, 68]),
+            VisionFamily::DotsOcr => plain_qwen(qwen_config::dots(&visual)?, [151_665, 151_656]),
             VisionFamily::Qwen2_5Omni => qwen(qwen_config::qwen2_5_omni(&visual)?),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3_5 => qwen(qwen_config::qwen3_5(&visual)?),
@@ -335,51 +347,36 @@ impl VisionPlan {
                 let config = paddle::PaddleConfig::read(&vision, text.hidden_size)?;
                 axes(TowerPlan::Paddle(config), [100_295, 100_296])
             }
-            VisionFamily::Llama4 => Ok(Some(Self {
-                vision_tower: {
-                    TowerPlan::Llama4(llama4::Llama4Config::read(&vision, text.hidden_size)?)
-                },
-                scale: processor.scale(LLAMA4_SCALE)?,
-                placeholders: vec![llava::placeholder(outer, family)?],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            })),
-            VisionFamily::Lfm2Vl => Ok(Some(Self {
-                vision_tower: {
-                    let width = text.hidden_size;
-                    TowerPlan::Siglip2(siglip2::Siglip2Config::read(outer, &vision, width)?)
-                },
-                scale: processor.scale(config::UNIT_SCALE)?,
-                placeholders: vec![llava::placeholder(outer, family)?],
-                position_axes: 1,
-                attention: ItemAttention::None,
-                towers: None,
-            })),
+            VisionFamily::Llama4 => {
+                let config = llama4::Llama4Config::read(&vision, text.hidden_size)?;
+                let placeholders = vec![llava::placeholder(outer, family)?];
+                plain(TowerPlan::Llama4(config), LLAMA4_SCALE, placeholders)
+            }
+            VisionFamily::Lfm2Vl => {
+                let config = siglip2::Siglip2Config::read(outer, &vision, text.hidden_size)?;
+                let placeholders = vec![llava::placeholder(outer, family)?];
+                plain(TowerPlan::Siglip2(config), UNIT_SCALE, placeholders)
+            }
+            VisionFamily::Gemma4 => {
+                let config = gemma4::Gemma4Config::read(&vision, text.hidden_size)?;
+                let placeholders = Gemma4Images::read(outer)?.placeholders.into();
+                let plan = plain(TowerPlan::Gemma4(config), gemma4::SCALE, placeholders)?;
+                let (scale, attention) =
+                    (gemma4::scale(&processor.image)?, gemma4::attention(outer)?);
+                Ok(plan.map(|plan| Self { scale, attention, ..plan }))
+            }
+            // As in transformers, images take no positions of their own.
             VisionFamily::MiniCpmV => {
                 let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
-                Ok(Some(Self {
-                    placeholders: vec![config.placeholder],
-                    vision_tower: TowerPlan::MiniCpm(config),
-                    scale: processor.scale(UNIT_SCALE)?,
-                    // As in transformers, images take no positions of their own.
-                    position_axes: 1,
-                    attention: ItemAttention::None,
-                    towers: None,
-                }))
+                let placeholders = vec![config.placeholder];
+                plain(TowerPlan::MiniCpm(config), UNIT_SCALE, placeholders)
             }
             VisionFamily::Phi4 => {
                 let images = Phi4Config::read(outer, text.hidden_size)?;
                 let placeholders = vec![images.placeholder];
                 let sounds = Phi4Sounds::read(outer, text.hidden_size)?;
-                Ok(Some(Self {
-                    vision_tower: TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds })),
-                    scale: processor.scale(UNIT_SCALE)?,
-                    placeholders,
-                    position_axes: 1,
-                    attention: ItemAttention::None,
-                    towers: None,
-                }))
+                let towers = TowerPlan::Phi4(Box::new(Phi4Plan { images, sounds }));
+                plain(towers, UNIT_SCALE, placeholders)
             }
             _ => llava::read(family, outer, &vision, &processor, text).map(Some),
         }
@@ -413,6 +410,9 @@ impl VisionPlan {
                 let patches = format!("{}.weight", config.patch_module);
                 let module = stored(loader, VISUAL, &patches);
                 Arc::new(self.encoder(qwen::QwenTower::load(loader, module, config, pixels)?))
+            }
+            TowerPlan::Gemma4(config) => {
+                Arc::new(self.encoder(gemma4::Gemma4Tower::load(loader, config, pixels)?))
             }
             TowerPlan::Llama4(config) => {
                 Arc::new(self.encoder(llama4::Llama4Tower::load(loader, config, pixels)?))
