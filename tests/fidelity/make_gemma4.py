@@ -19,6 +19,11 @@ from transformers import (
     Gemma4Config,
     Gemma4ImageProcessor,
     Gemma4Processor,
+    Gemma4UnifiedAudioFeatureExtractor,
+    Gemma4UnifiedConfig,
+    Gemma4UnifiedImageProcessor,
+    Gemma4UnifiedProcessor,
+    Gemma4UnifiedVideoProcessor,
     Gemma4VideoProcessor,
     PreTrainedTokenizerFast,
 )
@@ -54,11 +59,12 @@ def tokenizer():
     return words
 
 
-def gemma4(vision, text, processor, videos, **rest):
+def gemma4(vision, text, processor, videos, kind=Gemma4Config, **rest):
     words = tokenizer()
     token = lambda name: words.convert_tokens_to_ids(TAGS[name])
-    config = Gemma4Config(
-        text_config=text_config("gemma4_text", **text), vision_config=vision, audio_config=None,
+    text = text_config(f"{kind.model_type}_text", **text)
+    config = kind(
+        text_config=text, vision_config=vision, audio_config=None,
         image_token_id=token("image_token"), boi_token_id=token("boi_token"),
         eoi_token_id=token("eoi_token"), audio_token_id=token("audio_token"),
         boa_token_id=token("boa_token"), eoa_token_index=token("eoa_token"),
@@ -107,7 +113,40 @@ def models():
             ),
             dict(resample=2), dict(num_frames=2, resample=2),
         ),
+        # Without a tower.
+        "gemma4_unified": lambda: gemma4(
+            dict(
+                patch_size=2, pooling_kernel_size=2, mm_embed_dim=20, output_proj_dims=20,
+                mm_posemb_size=72,
+            ),
+            dict(
+                num_hidden_layers=3, sliding_window=30, head_dim=8, global_head_dim=12,
+                layer_types=["sliding_attention"] * 2 + ["full_attention"],
+                num_global_key_value_heads=1, attention_k_eq_v=True,
+                use_bidirectional_attention="vision",
+            ),
+            {}, dict(num_frames=2), kind=Gemma4UnifiedConfig,
+        ),
+        "gemma4_unified-causal": lambda: gemma4(
+            dict(
+                patch_size=1, pooling_kernel_size=3, mm_embed_dim=16, output_proj_dims=16,
+                mm_posemb_size=70, rms_norm_eps=1e-3,
+            ),
+            dict(
+                num_hidden_layers=4, sliding_window=20, num_kv_shared_layers=2, head_dim=8,
+                layer_types=["sliding_attention", "full_attention"] * 2, global_head_dim=16,
+                use_bidirectional_attention=None, use_double_wide_mlp=True,
+                tie_word_embeddings=False,
+            ),
+            dict(do_normalize=True, image_mean=0.4, image_std=[0.3, 0.25, 0.2]),
+            dict(num_frames=3, image_mean=0.4, image_std=[0.3, 0.25, 0.2]),
+            kind=Gemma4UnifiedConfig, tie_word_embeddings=False,
+        ),
     }
+
+
+def is_unified(model):
+    return model.config.model_type == "gemma4_unified"
 
 
 def with_buffers(model, seed):
@@ -124,11 +163,16 @@ def with_buffers(model, seed):
             buffer.uniform_(0.5, 1.5, generator=generator)
 
 
-def whole_processor(folder):
+def whole_processor(folder, unified):
     fields = json.loads((folder / "preprocessor_config.json").read_text())
     fields.pop("image_processor_type")
     videos = json.loads((folder / "video_preprocessor_config.json").read_text())
     videos.pop("video_processor_type")
+    if unified:
+        return Gemma4UnifiedProcessor(
+            Gemma4UnifiedAudioFeatureExtractor(), Gemma4UnifiedImageProcessor(**fields),
+            tokenizer(), Gemma4UnifiedVideoProcessor(**videos),
+        )
     return Gemma4Processor(
         Gemma4AudioFeatureExtractor(), Gemma4ImageProcessor(**fields), tokenizer(),
         Gemma4VideoProcessor(**videos),
@@ -137,7 +181,9 @@ def whole_processor(folder):
 
 def bytes_of(processor, patches, positions):
     """Returns the pixels of patches that were not rescaled, `[count, height, width, 3]`."""
-    side, images = processor.patch_size, []
+    unified = isinstance(processor, (Gemma4UnifiedImageProcessor, Gemma4UnifiedVideoProcessor))
+    side = processor.patch_size * (processor.pooling_kernel_size if unified else 1)
+    images = []
     for own, places in zip(patches, positions):
         columns, rows = (places.max(dim=0).values + 1).tolist()
         own = own[: rows * columns].to(torch.uint8).reshape(rows, columns, side, side, 3)
@@ -254,15 +300,16 @@ def build(name, config, processor, videos):
     made.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tokenizer().save_pretrained(folder)
+    kind = "Gemma4Unified" if is_unified(made) else "Gemma4"
     write(folder / "preprocessor_config.json", processor | dict(
-        image_processor_type="Gemma4ImageProcessor",
+        image_processor_type=f"{kind}ImageProcessor",
     ))
     write(folder / "video_preprocessor_config.json", videos | dict(
-        video_processor_type="Gemma4VideoProcessor",
+        video_processor_type=f"{kind}VideoProcessor",
     ))
     load = AutoModelForImageTextToText.from_pretrained
     model = load(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    whole = whole_processor(folder)
+    whole = whole_processor(folder, is_unified(model))
     records = [image_record(model, whole, size) for size in SIZES]
     inputs = lambda chosen: image_inputs(whole, [SIZES[at] for at in chosen])[0] if chosen else {}
     prompts = [
@@ -272,7 +319,7 @@ def build(name, config, processor, videos):
     golden = dict(images=records, prompts=prompts, texts={})
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
     record_videos(model, whole, folder)
-    if name == "gemma4-vision":
+    if name in ("gemma4-vision", "gemma4_unified"):
         wrappers.with_global_heads(folder)
 
 

@@ -97,6 +97,8 @@ models! {
     gemma3_wide: "gemma3-wide",
     gemma4: "gemma4",
     gemma4_vision: "gemma4-vision",
+    gemma4_unified: "gemma4_unified",
+    gemma4_unified_causal: "gemma4_unified-causal",
     glm4v: "glm4v",
     glm4v_pairs: "glm4v-pairs",
     glm4v_moe: "glm4v_moe",

@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 36] = [
+    let cases: [(&str, &str, Value); 38] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -70,6 +70,8 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("gemma4-vision", "/vision_config/standardize", json!("yes")),
         ("dots_ocr-bias", "/vision_config/rms_norm_eps", json!(-1.0)),
         ("dots_ocr-bias", "/vision_config/use_bias", json!("no")),
+        ("gemma4_unified", "/vision_config/output_proj_dims", json!(24)),
+        ("gemma4_unified", "/text_config/use_bidirectional_attention", json!("all")),
         ("minicpmv4_6", "/insert_layer_id", json!(3)),
         ("minicpmv4_6", "/downsample_mode", json!("4x")),
         ("minicpmv4_6", "/merge_kernel_size", json!([4, 4])),

@@ -112,7 +112,9 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         // HF `PixtralProcessor` sets `patch_size`; this class leaves it to its caller.
         VisionFamily::LightOnOcr => &["size", "resample", "do_resize", "patch_size"],
         VisionFamily::Gemma3 | VisionFamily::PaliGemma => &["size", "resample", "do_resize"],
-        VisionFamily::Gemma4 => &["resample", "do_resize", "max_soft_tokens"],
+        VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
+            &["resample", "do_resize", "max_soft_tokens"]
+        }
         VisionFamily::Idefics3 => {
             &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
         }

@@ -21,7 +21,7 @@ use super::{Encode, fields, item, llava};
 use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;
 use crate::model::config::Fields;
-use crate::model::vision::{Gemma4Images, ProcessorConfig, gemma4_scale};
+use crate::model::vision::{Gemma4Images, ProcessorConfig, VisionFamily, gemma4_scale};
 
 /// The numbers of embeddings that may be the most of an image.
 const MOST_EMBEDS: [usize; 5] = [70, 140, 280, 560, 1_120];
@@ -132,11 +132,12 @@ impl VideoRules {
 impl Gemma4 {
     /// Reads the processor of a model whose `config.json` has the fields `outer`.
     pub(super) fn read(
+        family: VisionFamily,
         outer: &Fields,
         processor: &ProcessorConfig,
         encode: Arc<Encode>,
     ) -> Result<Self, ConfigError> {
-        let images = Gemma4Images::read(outer)?;
+        let images = Gemma4Images::read(family, outer)?;
         let [image_token, video_token] = images.placeholders;
         let videos = VideoRules::read(processor, images);
         let videos =

@@ -142,7 +142,9 @@ fn of_images(
             Arc::new(llava_onevision::LlavaOnevision::read(family, outer, processor)?)
         }
         VisionFamily::Gemma3 => Arc::new(gemma3::Gemma3::read(family, outer, processor, &*encode)?),
-        VisionFamily::Gemma4 => Arc::new(gemma4::Gemma4::read(outer, processor, encode)?),
+        VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
+            Arc::new(gemma4::Gemma4::read(family, outer, processor, encode)?)
+        }
         VisionFamily::Idefics3 => {
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }

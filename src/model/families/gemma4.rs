@@ -61,7 +61,7 @@ const LAYER_TYPES: &str = "layer_types";
 const LAYER_FIELDS: &str = "per_layer_config";
 
 /// Reads the layers of both kinds, whose heads differ.
-fn read_layers(
+pub(super) fn read_layers(
     fields: &Fields,
     family: &Family,
     max_position_embeddings: usize,

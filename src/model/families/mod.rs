@@ -41,6 +41,7 @@ mod gemma2;
 mod gemma3;
 mod gemma3n;
 mod gemma4;
+mod gemma4_unified;
 mod glm;
 mod glm4;
 mod glm4_moe;

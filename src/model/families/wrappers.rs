@@ -8,10 +8,10 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, glm4, glm4_moe,
-    granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video, llava_onevision,
-    minicpmv, ministral3, mistral, mistral4, omni, paligemma, phi3_v, phi4_multimodal, qwen2,
-    qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    WindowRule, Wrapper, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, gemma4_unified,
+    glm4, glm4_moe, granite, hearing, in_tiles, interns1, llama, llama4, llava_next_video,
+    llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, paligemma, phi3_v,
+    phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -337,6 +337,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         vision: &[VisionFamily::Glm4v],
         audio: None,
     },
+    gemma4_unified::WRAPPER,
     in_tiles::LLAVA_NEXT,
     in_tiles::IDEFICS3,
     in_tiles::SMOLVLM,

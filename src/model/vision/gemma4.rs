@@ -12,22 +12,18 @@
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{Activation, add, profile::timed, scale};
 
+use super::activation;
 use super::batch::{AxialRotary, rows, sequences};
-use super::config::{PixelScale, UNIT_SCALE, scale_of};
-use super::encoder::{ItemAttention, Tower};
+use super::encoder::Tower;
 use super::gemma4_layer::{Layer, LayerShape};
 use super::grid::Grid;
 use super::pixels::{PatchSize, Pixels};
 use super::qwen::{Patches, apart};
-use super::{activation, token};
 use crate::model::config::{ConfigError, Fields, NormConfig};
 use crate::model::family::NormKind;
 use crate::model::layers::{Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, EncoderOutput, MediaInput, ModelError};
-
-/// The numbers of pixels before the tower's own.
-pub(super) const SCALE: PixelScale = PixelScale { mean: [0.0; 3], std: [1.0; 3], ..UNIT_SCALE };
 
 const TOWER: &str = "model.vision_tower";
 const EMBEDDER: &str = "model.embed_vision";
@@ -37,11 +33,11 @@ const EMBEDDER: &str = "model.embed_vision";
 pub(super) struct Gemma4Config {
     layer: LayerShape,
     num_layers: usize,
-    patch: PatchSize,
+    pub(super) patch: PatchSize,
     /// Patches on a side of a square, which is one embedding.
-    pooling: usize,
+    pub(super) pooling: usize,
     /// Learned positions on each of both axes.
-    num_positions: usize,
+    pub(super) num_positions: usize,
     rope_theta: f64,
     /// Whether embeddings are shifted and scaled by learned numbers.
     standardizes: bool,
@@ -99,62 +95,6 @@ fn rope_theta(fields: &Fields) -> Result<f64, ConfigError> {
         return Err(rope.invalid(TYPE, "\"axial\""));
     }
     Ok(rope.positive("rope_theta")?.unwrap_or(100.0))
-}
-
-/// Returns how bytes become numbers, by the fields of an image processor. Its class does not
-/// normalise by default.
-pub(crate) fn scale(processor: &Fields) -> Result<PixelScale, ConfigError> {
-    const NORMALIZES: &str = "do_normalize";
-    match processor.value(NORMALIZES) {
-        None => scale_of(&processor.with(NORMALIZES, false.into()), SCALE),
-        Some(_) => scale_of(processor, SCALE),
-    }
-}
-
-/// Returns the tokens that attend to each other: those of an image in the larger models, in the
-/// layers with a window.
-pub(super) fn attention(outer: &Fields) -> Result<ItemAttention, ConfigError> {
-    let text = outer.nested("text_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-    Ok(match text.text("use_bidirectional_attention")? {
-        Some("vision") => ItemAttention::WithinItems,
-        _ => ItemAttention::None,
-    })
-}
-
-/// The facts about the images of Gemma 4 that their processor needs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Gemma4Images {
-    /// The tokens in the places of embeddings of images and of videos.
-    pub(crate) placeholders: [u32; 2],
-    /// The tokens before and after an image, or a frame.
-    pub(crate) marks: [u32; 2],
-    /// Pixels on a side of a patch.
-    pub(crate) patch: usize,
-    /// Patches on a side of a square, which is one embedding.
-    pub(crate) pooling: usize,
-    /// The most patches on a side of an image.
-    pub(crate) num_positions: usize,
-}
-
-impl Gemma4Images {
-    /// Reads the facts of a model whose `config.json` has the fields `outer`.
-    ///
-    /// # Errors
-    /// [`ConfigError`] if a field has no valid value.
-    pub(crate) fn read(outer: &Fields) -> Result<Self, ConfigError> {
-        let vision = outer.nested("vision_config")?.unwrap_or_else(|| Fields::empty_in(outer));
-        let vision_tower = Gemma4Config::read(&vision, 1)?;
-        let token = |field: &str, default: u32| {
-            Ok::<_, ConfigError>(token(outer, field)?.unwrap_or(default))
-        };
-        Ok(Self {
-            placeholders: [token("image_token_id", 258_880)?, token("video_token_id", 258_884)?],
-            marks: [token("boi_token_id", 255_999)?, token("eoi_token_id", 258_882)?],
-            patch: vision_tower.patch.side,
-            pooling: vision_tower.pooling,
-            num_positions: vision_tower.num_positions,
-        })
-    }
 }
 
 /// A tower with its projection.

@@ -13,7 +13,9 @@ mod cohere;
 mod config;
 mod encoder;
 mod gemma4;
+mod gemma4_config;
 mod gemma4_layer;
+mod gemma4_unified;
 mod glm;
 mod grid;
 mod internvl_chat;
@@ -55,7 +57,7 @@ use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
-pub(crate) use gemma4::{Gemma4Images, scale as gemma4_scale};
+pub(crate) use gemma4_config::{Gemma4Images, scale as gemma4_scale};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
@@ -102,6 +104,8 @@ pub(crate) enum VisionFamily {
     Gemma3,
     /// That of Gemma 4, for images of any size.
     Gemma4,
+    /// Layers in the place of a tower: the 12B of Gemma 4.
+    Gemma4Unified,
     /// The towers of Idefics 3 and SmolVLM.
     Idefics3,
     /// The tower of InternVL.
@@ -171,7 +175,7 @@ impl VisionFamily {
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
         Ok(match (towers, named) {
             // Gemma 4 may have no tower.
-            (&[Self::Gemma4], None) if vision.is_none() => None,
+            (&[Self::Gemma4 | Self::Gemma4Unified], None) if vision.is_none() => None,
             (towers, None) => towers.first().copied(),
             (towers, Some(name)) => {
                 let is_it = |vision_tower: &&Self| {
@@ -240,6 +244,7 @@ enum TowerPlan {
     Pixtral(pixtral::PixtralConfig),
     Qwen(qwen::QwenConfig),
     Gemma4(gemma4::Gemma4Config),
+    Gemma4Unified(gemma4_unified::UnifiedConfig),
     Glm(glm::GlmConfig),
     Llama4(llama4::Llama4Config),
     Paddle(paddle::PaddleConfig),
@@ -357,12 +362,20 @@ impl VisionPlan {
                 let placeholders = vec![llava::placeholder(outer, family)?];
                 plain(TowerPlan::Siglip2(config), UNIT_SCALE, placeholders)
             }
-            VisionFamily::Gemma4 => {
-                let config = gemma4::Gemma4Config::read(&vision, text.hidden_size)?;
-                let placeholders = Gemma4Images::read(outer)?.placeholders.into();
-                let plan = plain(TowerPlan::Gemma4(config), gemma4::SCALE, placeholders)?;
-                let (scale, attention) =
-                    (gemma4::scale(&processor.image)?, gemma4::attention(outer)?);
+            VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
+                let width = text.hidden_size;
+                let tower = match family {
+                    VisionFamily::Gemma4 => {
+                        TowerPlan::Gemma4(gemma4::Gemma4Config::read(&vision, width)?)
+                    }
+                    _ => TowerPlan::Gemma4Unified(gemma4_unified::UnifiedConfig::read(
+                        &vision, width,
+                    )?),
+                };
+                let placeholders = Gemma4Images::read(family, outer)?.placeholders.into();
+                let plan = plain(tower, gemma4_config::SCALE, placeholders)?;
+                let scale = gemma4_scale(&processor.image)?;
+                let attention = gemma4_config::attention(family, outer)?;
                 Ok(plan.map(|plan| Self { scale, attention, ..plan }))
             }
             // As in transformers, images take no positions of their own.
@@ -414,6 +427,9 @@ impl VisionPlan {
             TowerPlan::Gemma4(config) => {
                 Arc::new(self.encoder(gemma4::Gemma4Tower::load(loader, config, pixels)?))
             }
+            TowerPlan::Gemma4Unified(config) => Arc::new(
+                self.encoder(gemma4_unified::UnifiedEmbedder::load(loader, config, pixels)?),
+            ),
             TowerPlan::Llama4(config) => {
                 Arc::new(self.encoder(llama4::Llama4Tower::load(loader, config, pixels)?))
             }

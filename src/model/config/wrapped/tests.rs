@@ -261,6 +261,27 @@ fn exaone_4_5_has_two_names_for_its_text() {
     }
 }
 
+/// As `Gemma4UnifiedTextConfig`, whose defaults are not those of `Gemma4TextConfig`.
+#[test]
+fn gemma_4_without_a_tower_has_defaults_of_its_own() {
+    let of = |text: Value| {
+        let config = json!({
+            "architectures": ["Gemma4UnifiedForConditionalGeneration"],
+            "model_type": "gemma4_unified", "text_config": text, "vision_config": {},
+        });
+        read(config).unwrap()
+    };
+    let own = of(json!({ "num_hidden_layers": 6, "hidden_size_per_layer_input": 256 }));
+    assert_eq!(own.max_position_embeddings, 262_144);
+    assert_eq!(own.gemma4.unwrap().per_layer, None);
+    let attentions = own.layers.iter().filter_map(|layer| layer.mixer.attention());
+    let found: Vec<_> = attentions.map(|it| (it.sliding_window, it.always_causal)).collect();
+    assert_eq!(found[0], (Some(1_024), false));
+    assert_eq!(found[5], (None, true));
+    let mut causal = of(json!({ "num_hidden_layers": 6, "use_bidirectional_attention": null }));
+    assert!(causal.attentions().all(|it| !it.always_causal));
+}
+
 /// In the form of dots.ocr.
 #[test]
 fn dots_ocr_has_its_text_beside_its_tower() {
