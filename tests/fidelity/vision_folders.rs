@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 38] = [
+    let cases: [(&str, &str, Value); 41] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -72,6 +72,9 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("dots_ocr-bias", "/vision_config/use_bias", json!("no")),
         ("gemma4_unified", "/vision_config/output_proj_dims", json!(24)),
         ("gemma4_unified", "/text_config/use_bidirectional_attention", json!("all")),
+        ("kimi_vl", "/vision_config/init_pos_emb_width", json!(6)),
+        ("kimi_vl", "/vision_config/merge_kernel_size", json!([2, 3])),
+        ("kimi_k25-authors", "/vision_config/mm_projector_type", json!("mlp")),
         ("minicpmv4_6", "/insert_layer_id", json!(3)),
         ("minicpmv4_6", "/downsample_mode", json!("4x")),
         ("minicpmv4_6", "/merge_kernel_size", json!([4, 4])),

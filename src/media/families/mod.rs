@@ -13,6 +13,7 @@ mod hearing;
 mod idefics3;
 mod internvl;
 mod internvl_video;
+mod kimi;
 mod lfm2;
 mod llama4;
 mod llava;
@@ -119,6 +120,9 @@ fn of_images(
         | VisionFamily::Qwen3_5 => Arc::new(qwen::Qwen::read(family, outer, processor, encode)?),
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
+        }
+        VisionFamily::KimiVl | VisionFamily::KimiK25 => {
+            Arc::new(kimi::Kimi::read(family, outer, processor)?)
         }
         VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),

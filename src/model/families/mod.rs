@@ -74,6 +74,7 @@ mod iquestcoder;
 mod jais2;
 mod jamba;
 mod kimi_linear;
+mod kimi_vl;
 mod laguna;
 mod late_interaction;
 mod lfm2;

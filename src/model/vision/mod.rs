@@ -12,6 +12,7 @@ mod block;
 mod cohere;
 mod config;
 mod encoder;
+mod family;
 mod gemma4;
 mod gemma4_config;
 mod gemma4_layer;
@@ -23,6 +24,8 @@ mod llama4;
 mod llava;
 mod minicpm;
 mod mixed;
+mod moonvit;
+mod moonvit_config;
 mod onevision;
 mod paddle;
 mod phi3v;
@@ -49,7 +52,6 @@ use self::encoder::{ItemAttention, VisionEncoder};
 use self::pixels::Pixels;
 use super::audio::Phi4Sounds;
 use super::config::{ActivationName, ConfigError, Fields, INNER_TYPE, ModelConfig};
-use super::families;
 use super::layers::plain_activation;
 use super::two_towers::TwoTowers;
 use super::weight_loader::WeightLoader;
@@ -57,11 +59,13 @@ use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
+pub(crate) use family::VisionFamily;
 pub(crate) use gemma4_config::{Gemma4Images, scale as gemma4_scale};
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
 pub(crate) use mixed::PooledFrames;
+pub(crate) use moonvit_config::MoonImages;
 pub(crate) use onevision::{most_tiles, video_placeholder};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
@@ -80,145 +84,6 @@ const OTHER_NAMES: &[(&str, &str)] =
 
 /// The numbers of Llama 4's pixels.
 const LLAMA4_SCALE: PixelScale = PixelScale { rounds_to_bf16: true, ..UNIT_SCALE };
-
-/// The vision tower of a multimodal class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum VisionFamily {
-    /// CLIP with the projector of LLaVA.
-    Clip,
-    /// SigLIP with the projector of LLaVA.
-    Siglip,
-    /// The tower and the projector of LLaVA, over tiles.
-    LlavaNext,
-    /// The same with SigLIP: Granite Vision.
-    LlavaNextSiglip,
-    /// SigLIP with the projector of LLaVA, over tiles and frames.
-    LlavaOnevision,
-    /// CLIP with the same.
-    LlavaNextVideo,
-    /// The tower of Pixtral with the projector of LLaVA.
-    Pixtral,
-    /// The same with the projector of Mistral 3, which merges patches.
-    Mistral3,
-    /// SigLIP with the projector of Gemma 3.
-    Gemma3,
-    /// That of Gemma 4, for images of any size.
-    Gemma4,
-    /// Layers in the place of a tower: the 12B of Gemma 4.
-    Gemma4Unified,
-    /// The towers of Idefics 3 and SmolVLM.
-    Idefics3,
-    /// The tower of InternVL.
-    InternVl,
-    /// The same in the form of its authors' code.
-    InternVlChat,
-    /// The tower of Qwen2-VL.
-    Qwen2Vl,
-    /// That of Qwen2.5-VL, with windows.
-    Qwen2_5Vl,
-    /// The same with fewer heads of keys and values, and text positions of one axis: EXAONE 4.5.
-    Exaone4_5,
-    /// That of dots.ocr: as Qwen2-VL's, with other norms.
-    DotsOcr,
-    /// The same of Qwen2.5-Omni, with other names.
-    Qwen2_5Omni,
-    /// That of Qwen3-VL, with learned positions and states for the first layers.
-    Qwen3Vl,
-    /// That of Qwen3.5: as Qwen3-VL's, without states for layers.
-    Qwen3_5,
-    /// That of GLM-4.1V and its successors.
-    Glm4v,
-    /// That of Llama 4.
-    Llama4,
-    /// The tower of GLM-OCR.
-    GlmOcr,
-    /// The tower of Pixtral with the projector of Mistral 3, under names of its own: LightOnOCR.
-    LightOnOcr,
-    /// SigLIP for images of any size: PaddleOCR-VL.
-    PaddleOcr,
-    /// SigLIP with the projector of Aya Vision, over tiles.
-    AyaVision,
-    /// The same of Command A Vision.
-    Cohere2Vision,
-    /// SigLIP 2 for images of any size: LFM2-VL.
-    Lfm2Vl,
-    /// SigLIP for images of any size, whose patches merge twice: MiniCPM-V 4.6.
-    MiniCpmV,
-    /// SigLIP with the projector of PaliGemma.
-    PaliGemma,
-    /// CLIP with the projector of Phi-3-vision, over tiles.
-    Phi3V,
-    /// That of Phi-4-multimodal, with a tower of sounds beside it.
-    Phi4,
-    /// The image tower of CLIP beside that of texts.
-    ClipModel,
-    /// That of SigLIP.
-    SiglipModel,
-}
-
-impl VisionFamily {
-    /// Returns the tower of a multimodal class, by the fields of its `config.json`. Of a class with
-    /// several towers, `model_type` names one.
-    ///
-    /// # Errors
-    /// [`ConfigError::Invalid`] if a field has another form.
-    pub(crate) fn of(outer: &Fields) -> Result<Option<Self>, ConfigError> {
-        let listed = outer.value("architectures").and_then(serde_json::Value::as_array);
-        let name = listed.and_then(|names| names.first()?.as_str());
-        let wrapper = name.and_then(families::wrapper_of);
-        let towers = wrapper.map(|wrapper| wrapper.vision).unwrap_or_default();
-        if let Some(inner) = outer.text(INNER_TYPE)? {
-            let later = inner == "qwen2_5_vl";
-            return Ok(towers.iter().copied().find(|it| (*it == Self::Qwen2_5Vl) == later));
-        }
-        let vision = outer.nested("vision_config")?;
-        let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
-        Ok(match (towers, named) {
-            // Gemma 4 may have no tower.
-            (&[Self::Gemma4 | Self::Gemma4Unified], None) if vision.is_none() => None,
-            (towers, None) => towers.first().copied(),
-            (towers, Some(name)) => {
-                let is_it = |vision_tower: &&Self| {
-                    vision_tower.model_type().is_none_or(|known| known == name)
-                };
-                towers.iter().find(is_it).copied()
-            }
-        })
-    }
-
-    /// Returns whether the class also has a tower of sounds.
-    pub(crate) fn hears(self) -> bool {
-        self == Self::Phi4
-    }
-
-    /// Returns the `model_type` of the tower's class, if a multimodal class may have several.
-    fn model_type(self) -> Option<&'static str> {
-        match self {
-            Self::Clip | Self::LlavaNext | Self::LlavaNextVideo => Some("clip_vision_model"),
-            Self::Siglip
-            | Self::LlavaNextSiglip
-            | Self::LlavaOnevision
-            | Self::Gemma3
-            | Self::PaliGemma
-            | Self::AyaVision
-            | Self::Cohere2Vision => Some("siglip_vision_model"),
-            Self::Pixtral | Self::LightOnOcr => Some("pixtral"),
-            Self::Lfm2Vl => Some("siglip2_vision_model"),
-            _ => None,
-        }
-    }
-
-    /// Returns whether the model has a tower of texts beside that of images, and no text model that
-    /// sees both.
-    pub(crate) fn is_of_two_towers(self) -> bool {
-        matches!(self, Self::ClipModel | Self::SiglipModel)
-    }
-
-    /// Returns the processor of a model without the files of one, if it is not one of text alone.
-    pub(crate) fn default_processor(self, outer: &Fields) -> Option<ProcessorConfig> {
-        self.is_of_two_towers().then(|| ProcessorConfig::of_model(&Fields::empty_in(outer)))
-    }
-}
 
 /// Returns the numbers of pixels in the class of the image processor of a family of Qwen or GLM.
 pub(crate) fn qwen_scale(family: VisionFamily) -> PixelScale {
@@ -250,6 +115,7 @@ enum TowerPlan {
     Paddle(paddle::PaddleConfig),
     Siglip2(siglip2::Siglip2Config),
     MiniCpm(minicpm::MiniCpmConfig),
+    Moon(moonvit_config::MoonConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -378,6 +244,13 @@ impl VisionPlan {
                 let attention = gemma4_config::attention(family, outer)?;
                 Ok(plan.map(|plan| Self { scale, attention, ..plan }))
             }
+            VisionFamily::KimiVl | VisionFamily::KimiK25 => {
+                let config = moonvit_config::MoonConfig::read(family, outer, text.hidden_size)?;
+                let placeholders = vec![MoonImages::read(family, outer)?.placeholder];
+                let plan = plain(TowerPlan::Moon(config), UNIT_SCALE, placeholders)?;
+                let scale = moonvit_config::scale(family, &processor.image)?;
+                Ok(plan.map(|plan| Self { scale, ..plan }))
+            }
             // As in transformers, images take no positions of their own.
             VisionFamily::MiniCpmV => {
                 let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
@@ -438,6 +311,9 @@ impl VisionPlan {
             }
             TowerPlan::MiniCpm(config) => {
                 Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Moon(config) => {
+                Arc::new(self.encoder(moonvit::MoonTower::load(loader, config, pixels)?))
             }
             TowerPlan::Paddle(config) => {
                 Arc::new(self.encoder(paddle::PaddleTower::load(loader, config, pixels)?))

@@ -282,6 +282,34 @@ fn gemma_4_without_a_tower_has_defaults_of_its_own() {
     assert!(causal.attentions().all(|it| !it.always_causal));
 }
 
+/// In the forms of Kimi-VL and of Kimi K2.5, whose text model has a name of its own.
+#[test]
+fn kimi_has_the_text_of_deepseek() {
+    let config = |class: &str, model_type: &str, text: &str| {
+        read(json!({
+            "architectures": [class], "model_type": model_type,
+            "media_placeholder_token_id": 163_605, "vision_config": {},
+            "text_config": {
+                "model_type": text, "vocab_size": 163_840, "hidden_size": 2_048,
+                "intermediate_size": 11_264, "moe_intermediate_size": 1_408,
+                "num_hidden_layers": 27, "num_attention_heads": 16, "n_shared_experts": 2,
+                "n_routed_experts": 64, "routed_scaling_factor": 2.446, "kv_lora_rank": 512,
+                "q_lora_rank": null, "qk_rope_head_dim": 64, "v_head_dim": 128,
+                "qk_nope_head_dim": 128, "topk_method": "noaux_tc", "n_group": 1,
+                "topk_group": 1, "num_experts_per_tok": 6, "first_k_dense_replace": 1,
+                "norm_topk_prob": true, "scoring_func": "sigmoid", "rope_theta": 800_000.0,
+                "max_position_embeddings": 131_072, "tie_word_embeddings": false,
+            },
+        }))
+    };
+    let vl = config("KimiVLForConditionalGeneration", "kimi_vl", "deepseek_v3").unwrap();
+    assert_eq!((vl.layers.len(), vl.max_position_embeddings), (27, 131_072));
+    let k25 = config("KimiK25ForConditionalGeneration", "kimi_k25", "kimi_k2").unwrap();
+    assert_eq!(k25.layers, vl.layers);
+    let why = config("KimiVLForConditionalGeneration", "kimi_vl", "qwen2").unwrap_err();
+    assert!(why.contains("text_config.model_type"), "{why}");
+}
+
 /// In the form of dots.ocr.
 #[test]
 fn dots_ocr_has_its_text_beside_its_tower() {
