@@ -86,6 +86,7 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = vision.chain(others).chain(["minicpmv4_6", "minicpmv4_6-wide"]);
     let vision = vision.chain(["dots_ocr", "dots_ocr-bias", "gemma4", "gemma4_unified-causal"]);
     let vision = vision.chain(["kimi_vl", "kimi_vl-wide", "kimi_k25", "kimi_k25-authors"]);
+    let vision = vision.chain(["aria", "aria-layer"]);
     let vision = vision.map(vision::folder);
     let hearing = hearing::folders();
     let videos =

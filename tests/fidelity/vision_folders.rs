@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 41] = [
+    let cases: [(&str, &str, Value); 44] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -75,6 +75,9 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("kimi_vl", "/vision_config/init_pos_emb_width", json!(6)),
         ("kimi_vl", "/vision_config/merge_kernel_size", json!([2, 3])),
         ("kimi_k25-authors", "/vision_config/mm_projector_type", json!("mlp")),
+        ("aria", "/vision_config/patch_size", json!(27)),
+        ("aria", "/projector_patch_to_query_dict", json!({ "4900": 0 })),
+        ("aria-layer", "/text_config/hidden_act", json!("gelu")),
         ("minicpmv4_6", "/insert_layer_id", json!(3)),
         ("minicpmv4_6", "/downsample_mode", json!("4x")),
         ("minicpmv4_6", "/merge_kernel_size", json!([4, 4])),

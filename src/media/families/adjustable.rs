@@ -145,6 +145,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             // Another one than the model's is refused.
             "downsample_mode",
         ],
+        VisionFamily::Aria => &["resample", "min_image_size", "max_image_size", "split_image"],
         VisionFamily::KimiVl => &["in_token_limit"],
         VisionFamily::KimiK25 => &["max_patches", "size", "resample", "do_resize"],
         VisionFamily::Phi3V => &["num_crops"],

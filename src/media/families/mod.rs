@@ -3,6 +3,7 @@
 //! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
+mod aria;
 mod cohere;
 mod fields;
 mod gemma3;
@@ -121,6 +122,7 @@ fn of_images(
         VisionFamily::Glm4v | VisionFamily::GlmOcr => {
             Arc::new(glm::Glm::read(family, outer, processor, encode)?)
         }
+        VisionFamily::Aria => Arc::new(aria::Aria::read(outer, processor)?),
         VisionFamily::KimiVl | VisionFamily::KimiK25 => {
             Arc::new(kimi::Kimi::read(family, outer, processor)?)
         }

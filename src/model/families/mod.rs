@@ -3,6 +3,7 @@
 mod afmoe;
 mod apertus;
 mod arcee;
+mod aria;
 mod axk1;
 mod bailing_moe;
 mod bailing_moe_v2;

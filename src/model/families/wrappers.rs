@@ -8,10 +8,10 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4, gemma4_unified,
-    glm4, glm4_moe, granite, hearing, in_tiles, interns1, kimi_vl, llama, llama4, llava_next_video,
-    llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, paligemma, phi3_v,
-    phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    WindowRule, Wrapper, aria, as_read, dots_ocr, exaone4_5, gemma3, gemma3n, gemma4,
+    gemma4_unified, glm4, glm4_moe, granite, hearing, in_tiles, interns1, kimi_vl, llama, llama4,
+    llava_next_video, llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, paligemma,
+    phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -353,6 +353,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     minicpmv::WRAPPER,
     dots_ocr::WRAPPER,
     paligemma::WRAPPER,
+    aria::WRAPPER,
     kimi_vl::KIMI_VL,
     kimi_vl::KIMI_K25,
     readers::GLM_OCR,

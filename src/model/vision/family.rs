@@ -67,6 +67,8 @@ pub(crate) enum VisionFamily {
     Lfm2Vl,
     /// SigLIP for images of any size, whose patches merge twice: MiniCPM-V 4.6.
     MiniCpmV,
+    /// The tower of Idefics 3 for images of any size, with the projector of Aria.
+    Aria,
     /// MoonViT: Kimi-VL.
     KimiVl,
     /// The same under other names: Kimi K2.5.

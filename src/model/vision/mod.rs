@@ -7,6 +7,8 @@
 //! take text alone.
 
 mod anyres;
+mod aria;
+mod aria_config;
 mod batch;
 mod block;
 mod cohere;
@@ -58,6 +60,7 @@ use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
+pub(crate) use aria_config::AriaImages;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use family::VisionFamily;
 pub(crate) use gemma4_config::{Gemma4Images, scale as gemma4_scale};
@@ -116,6 +119,7 @@ enum TowerPlan {
     Siglip2(siglip2::Siglip2Config),
     MiniCpm(minicpm::MiniCpmConfig),
     Moon(moonvit_config::MoonConfig),
+    Aria(aria_config::AriaConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
 }
@@ -244,6 +248,11 @@ impl VisionPlan {
                 let attention = gemma4_config::attention(family, outer)?;
                 Ok(plan.map(|plan| Self { scale, attention, ..plan }))
             }
+            VisionFamily::Aria => {
+                let config = aria_config::AriaConfig::read(outer, text.hidden_size)?;
+                let placeholders = vec![llava::placeholder(outer, family)?];
+                plain(TowerPlan::Aria(config), UNIT_SCALE, placeholders)
+            }
             VisionFamily::KimiVl | VisionFamily::KimiK25 => {
                 let config = moonvit_config::MoonConfig::read(family, outer, text.hidden_size)?;
                 let placeholders = vec![MoonImages::read(family, outer)?.placeholder];
@@ -311,6 +320,9 @@ impl VisionPlan {
             }
             TowerPlan::MiniCpm(config) => {
                 Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Aria(config) => {
+                Arc::new(self.encoder(aria::AriaTower::load(loader, config, pixels)?))
             }
             TowerPlan::Moon(config) => {
                 Arc::new(self.encoder(moonvit::MoonTower::load(loader, config, pixels)?))

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::file::fields;
-use super::super::{Mixer, ModelConfig, RopeScaling};
+use super::super::{FeedForward, Mixer, ModelConfig, RopeScaling};
 use super::*;
 use crate::weights::StoredDtype;
 
@@ -308,6 +308,25 @@ fn kimi_has_the_text_of_deepseek() {
     assert_eq!(k25.layers, vl.layers);
     let why = config("KimiVLForConditionalGeneration", "kimi_vl", "qwen2").unwrap_err();
     assert!(why.contains("text_config.model_type"), "{why}");
+}
+
+/// The shared expert is as wide as several others.
+#[test]
+fn aria_has_experts_in_each_layer() {
+    let config = |text: Value| {
+        read(json!({
+            "architectures": ["AriaForConditionalGeneration"], "model_type": "aria",
+            "vision_config": {}, "text_config": text,
+        }))
+    };
+    let own = config(json!({ "num_hidden_layers": 2, "moe_num_experts": 64, "moe_topk": 6 }));
+    for layer in own.unwrap().layers {
+        let FeedForward::Moe(moe) = layer.feed_forward else { panic!("a layer without experts") };
+        assert_eq!((moe.num_experts, moe.top_k, moe.intermediate_size), (64, 6, 4_096));
+        assert_eq!(moe.shared.unwrap().intermediate_size, 2 * 4_096);
+    }
+    let why = config(json!({ "hidden_act": "gelu" })).unwrap_err();
+    assert!(why.contains("text_config.hidden_act"), "{why}");
 }
 
 /// In the form of dots.ocr.
