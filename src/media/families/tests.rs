@@ -1,6 +1,6 @@
 //! The processors against transformers, pixel by pixel: on the images that
-//! `tests/fidelity/make_vision.py`, `make_gemma4.py`, `make_aria.py` and `make_dots_ocr.py` drew and
-//! recorded, and against Pillow on those of `make_kimi.py`, `make_internvl_chat.py` and
+//! `tests/fidelity/make_vision.py`, `make_gemma4.py`, `make_aria.py` and `make_dots_ocr.py` drew
+//! and recorded, and against Pillow on those of `make_kimi.py`, `make_internvl_chat.py` and
 //! `make_phi3_v.py`.
 
 use std::collections::BTreeMap;

@@ -104,7 +104,7 @@ pub(super) struct Gemma4Tower {
     /// For columns and for rows, the learned positions: `[num_positions, hidden_size]`.
     positions: [Vec<f32>; 2],
     layers: Vec<Layer>,
-    /// What is taken from an embedding, and the factors of the rest.
+    /// The numbers that are taken from an embedding, and the factors of the rest.
     standard: Option<[Vec<f32>; 2]>,
     norm: Norm,
     projection: Linear,

@@ -1,4 +1,4 @@
-//! What both classes of Gemma 4 say about their images.
+//! The facts that both classes of Gemma 4 share: pixels, tokens, and which tokens see each other.
 
 use super::config::{PixelScale, UNIT_SCALE, scale_of};
 use super::encoder::ItemAttention;
