@@ -71,11 +71,11 @@ impl Tower for AriaTower {
             [num_rows, num_columns].map(|count| buckets(positions_side, count));
         let mut values = Vec::with_capacity(num_rows * num_columns * patch.len());
         let mut places = Vec::with_capacity(num_rows * num_columns);
-        for row in 0..num_rows {
-            for column in 0..num_columns {
+        for (row, of_row) in of_rows.iter().enumerate() {
+            for (column, of_column) in of_columns.iter().enumerate() {
                 let place = PatchPlace { frame: 0, row, column };
                 self.pixels.push_patch(images, patch, place, &mut values);
-                places.push((of_rows[row] * positions_side + of_columns[column]) as u32);
+                places.push((of_row * positions_side + of_column) as u32);
             }
         }
         Ok(Patches { places, values, queries })
@@ -88,7 +88,7 @@ impl Tower for AriaTower {
     fn run(&self, items: Vec<Patches>) -> Result<Vec<EncoderOutput>, String> {
         let lens: Vec<usize> = items.iter().map(|item| item.places.len()).collect();
         let queries: Vec<usize> = items.iter().map(|item| item.queries).collect();
-        let places: Vec<u32> = items.iter().flat_map(|item| item.places.clone()).collect();
+        let places: Vec<u32> = items.iter().flat_map(|item| item.places.iter().copied()).collect();
         let values: Vec<Vec<f32>> = items.into_iter().map(|item| item.values).collect();
         let images = sequences(lens.iter().copied());
         let patches = rows(values.concat(), self.config.patch.len(), &self.device);
