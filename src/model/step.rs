@@ -52,11 +52,13 @@ impl StepMedia {
         self.rows.is_empty() && self.attended.is_empty()
     }
 
-    /// Returns `hidden`, `[num_tokens, hidden_size]`, with the embeddings in their rows.
+    /// Returns `hidden`, `[num_tokens, hidden_size]`, with the embeddings in their rows. Behind
+    /// these columns, `hidden` may have others, which stay (Gemma 4).
     #[must_use]
     pub fn placed(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let width = hidden.dims()[1];
+        let columns = hidden.dims()[1];
         self.rows.iter().fold(hidden, |hidden, rows| {
+            let width = rows.output.embeddings.dims()[1].min(columns);
             let (from, to) = (rows.first_embed, rows.first_embed + rows.len);
             let values = rows.output.embeddings.clone().slice([from..to, 0..width]);
             hidden.slice_assign([rows.row..rows.row + rows.len, 0..width], values)

@@ -84,17 +84,19 @@ fn models() -> Vec<(PathBuf, &'static str)> {
     let vision = vision.chain(["lfm2_vl", "lfm2_vl-wide", "phi3_v", "phi3_v-wide"]);
     let others = ["llava_next_video", "llava_onevision", "llava_onevision-odd", "exaone4_5"];
     let vision = vision.chain(others).chain(["minicpmv4_6", "minicpmv4_6-wide"]);
-    let vision = vision.chain(["dots_ocr", "dots_ocr-bias"]);
     let vision = vision.chain(["deepseek_ocr", "deepseek_ocr-windows"]);
     let vision = vision.chain(["deepseek_ocr2", "deepseek_ocr2-windows", "blip2", "blip2-wide"]);
     let vision = vision.chain(["got_ocr2", "got_ocr2-windows", "ovis2", "ovis2-odd"]);
+    let vision = vision.chain(["dots_ocr", "dots_ocr-bias", "gemma4", "gemma4_unified-causal"]);
+    let vision = vision.chain(["kimi_vl", "kimi_vl-wide", "kimi_k25", "kimi_k25-authors"]);
+    let vision = vision.chain(["aria", "aria-layer"]);
     let vision = vision.map(vision::folder);
     let hearing = hearing::folders();
     let videos =
         ["qwen2_vl", "qwen2_5_vl", "qwen2_5_vl-wide", "qwen3_vl", "qwen3_vl-one", "qwen3_5"];
     let videos = videos.into_iter().chain(["glm4v", "glm4v-pairs", "glm4v_moe", "glm_ocr"]);
     let videos = videos.chain(["internvl", "internvl-norms", "internvl-experts"]);
-    let videos = videos.chain(others);
+    let videos = videos.chain(others).chain(["gemma4", "gemma4_unified-causal"]);
     let both = ["phi4", "phi4-wide"].map(phi4::folder);
     let both = both.into_iter().chain(omni::folders());
     let of_items = vision.chain(hearing).chain(both).map(|model| (model, "golden.json"));
@@ -343,6 +345,37 @@ async fn prompts_that_attend_to_themselves() {
         alone(&engine, RawRequest { media, ..golden.request(two) }).await;
         let other = alone(&engine, golden.request(two)).await;
         assert_eq!((other.num_cached_tokens, &other.tokens), (0, &two.greedy_token_ids), "{name}");
+        engine.shutdown().await;
+    }
+}
+
+/// An image has more tokens than a window, and they attend to each other within it.
+#[tokio::test(flavor = "multi_thread")]
+async fn images_that_are_wider_than_a_window() {
+    let models = ["gemma4-vision", "gemma4_unified"];
+    let files =
+        models.iter().flat_map(|model| ["golden.json", "videos.json"].map(|it| (*model, it)));
+    for (name, file) in files {
+        let model = vision::folder(name);
+        let golden = Golden::read(&model, file);
+        for max_num_batched_tokens in [80, 2048] {
+            let config = EngineConfig { max_num_batched_tokens, ..config(&model) };
+            let prompts: Vec<&Recorded> = golden.prompts.iter().cycle().take(8).collect();
+            let requests = prompts.iter().map(|prompt| golden.request(prompt)).collect();
+            let (outputs, _) = engine::run(config, requests).await;
+            for (prompt, output) in prompts.iter().zip(&outputs) {
+                let what = (name, file, max_num_batched_tokens, &prompt.images);
+                assert_eq!(output.tokens, prompt.greedy_token_ids, "{what:?}");
+            }
+        }
+        let engine = Engine::spawn(config(&model), |_| ()).await.unwrap();
+        for prompt in &golden.prompts {
+            let first = alone(&engine, golden.request(prompt)).await;
+            let second = alone(&engine, golden.request(prompt)).await;
+            assert!(second.num_cached_tokens > 0 || prompt.token_ids.len() < 18, "{name}: {file}");
+            assert_eq!(first.tokens, prompt.greedy_token_ids, "{name}: {file}");
+            assert_eq!(bits(&first), bits(&second), "{name}: {file}");
+        }
         engine.shutdown().await;
     }
 }

@@ -1,7 +1,7 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
-//! `make_vision.py`, `make_internvl_chat.py`, `make_phi3_v.py`, `make_dots_ocr.py` and
-//! `make_deepseek_ocr.py` made the models and their answers.
+//! `make_vision.py`, `make_gemma4.py`, `make_kimi.py`, `make_aria.py`, `make_internvl_chat.py`,
+//! `make_phi3_v.py`, `make_dots_ocr.py` and `make_deepseek_ocr.py` made the models and their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,6 +115,10 @@ models! {
     smolvlm_one: "smolvlm-one",
     gemma3: "gemma3",
     gemma3_wide: "gemma3-wide",
+    gemma4: "gemma4",
+    gemma4_vision: "gemma4-vision",
+    gemma4_unified: "gemma4_unified",
+    gemma4_unified_causal: "gemma4_unified-causal",
     glm4v: "glm4v",
     glm4v_pairs: "glm4v-pairs",
     glm4v_moe: "glm4v_moe",
@@ -145,6 +149,12 @@ models! {
     lfm2_vl_wide: "lfm2_vl-wide",
     minicpmv4_6: "minicpmv4_6",
     minicpmv4_6_wide: "minicpmv4_6-wide",
+    aria: "aria",
+    aria_layer: "aria-layer",
+    kimi_vl: "kimi_vl",
+    kimi_vl_wide: "kimi_vl-wide",
+    kimi_k25: "kimi_k25",
+    kimi_k25_authors: "kimi_k25-authors",
     paligemma: "paligemma",
     paligemma_two: "paligemma-two",
     phi3_v: "phi3_v",

@@ -115,6 +115,9 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         | VisionFamily::PaliGemma
         | VisionFamily::GotOcr2
         | VisionFamily::Blip2 => &["size", "resample", "do_resize"],
+        VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
+            &["resample", "do_resize", "max_soft_tokens"]
+        }
         VisionFamily::Idefics3 => {
             &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
         }
@@ -154,6 +157,9 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             // Another one than the model's is refused.
             "downsample_mode",
         ],
+        VisionFamily::Aria => &["resample", "min_image_size", "max_image_size", "split_image"],
+        VisionFamily::KimiVl => &["in_token_limit"],
+        VisionFamily::KimiK25 => &["max_patches", "size", "resample", "do_resize"],
         VisionFamily::Phi3V => &["num_crops"],
         // As in vLLM: the numbers of tokens are those of its own sizes.
         VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => &[],

@@ -15,8 +15,9 @@ use playhouse_actors::{
 use serde_json::{Map, Value};
 
 use super::fields::{self, Size};
-use super::internvl_video::{Steps, VideoRules};
+use super::internvl_video::VideoRules;
 use super::resize::{Filter, Pixels};
+use super::sampling::Steps;
 use super::{Encode, item, tiles, token_of};
 use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;

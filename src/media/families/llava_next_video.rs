@@ -15,9 +15,10 @@ use serde_json::{Map, Value, json};
 
 use super::adjustable::reason;
 use super::fields::{self, Size};
-use super::internvl_video::{Steps, VideoRules};
+use super::internvl_video::VideoRules;
 use super::llava_next::LlavaNext;
 use super::resize::Pixels;
+use super::sampling::Steps;
 use super::{item, sizes};
 use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;

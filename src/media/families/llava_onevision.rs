@@ -14,10 +14,11 @@ use playhouse_actors::{
 };
 use serde_json::{Map, Value};
 
-use super::internvl_video::{Steps, VideoRules};
+use super::internvl_video::VideoRules;
 use super::item;
 use super::llava_next::LlavaNext;
 use super::resize::Pixels;
+use super::sampling::Steps;
 use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;
 use crate::model::config::Fields;

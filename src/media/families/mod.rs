@@ -3,11 +3,13 @@
 //! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
+mod aria;
 mod blip2;
 mod cohere;
 mod deepseek_ocr;
 mod fields;
 mod gemma3;
+mod gemma4;
 mod glm;
 mod glm_video;
 mod got_ocr;
@@ -15,6 +17,7 @@ mod hearing;
 mod idefics3;
 mod internvl;
 mod internvl_video;
+mod kimi;
 mod lfm2;
 mod llama4;
 mod llava;
@@ -34,6 +37,7 @@ mod pixtral;
 mod qwen;
 mod qwen_video;
 mod resize;
+mod sampling;
 mod sizes;
 #[cfg(test)]
 mod tests;
@@ -130,6 +134,10 @@ fn of_images(
         VisionFamily::Blip2 => Arc::new(blip2::Blip2::read(outer, processor)?),
         VisionFamily::Ovis2 => Arc::new(ovis2::Ovis2::read(outer, processor, &*encode)?),
         VisionFamily::GotOcr2 => Arc::new(got_ocr::GotOcr::read(outer, processor)?),
+        VisionFamily::Aria => Arc::new(aria::Aria::read(outer, processor)?),
+        VisionFamily::KimiVl | VisionFamily::KimiK25 => {
+            Arc::new(kimi::Kimi::read(family, outer, processor)?)
+        }
         VisionFamily::MiniCpmV => Arc::new(minicpm::MiniCpm::read(outer, processor, encode)?),
         VisionFamily::Lfm2Vl => Arc::new(lfm2::Lfm2::read(outer, processor, encode)?),
         VisionFamily::PaliGemma => {
@@ -152,6 +160,9 @@ fn of_images(
             Arc::new(llava_onevision::LlavaOnevision::read(family, outer, processor)?)
         }
         VisionFamily::Gemma3 => Arc::new(gemma3::Gemma3::read(family, outer, processor, &*encode)?),
+        VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
+            Arc::new(gemma4::Gemma4::read(family, outer, processor, encode)?)
+        }
         VisionFamily::Idefics3 => {
             Arc::new(idefics3::Idefics3::read(family, outer, processor, &*encode)?)
         }

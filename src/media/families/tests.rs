@@ -1,6 +1,7 @@
 //! The processors against transformers, pixel by pixel: on the images that
-//! `tests/fidelity/make_vision.py` and `make_dots_ocr.py` drew and recorded, and against Pillow on
-//! those of `make_internvl_chat.py`, `make_phi3_v.py` and `make_deepseek_ocr.py`.
+//! `tests/fidelity/make_vision.py`, `make_gemma4.py`, `make_aria.py` and `make_dots_ocr.py` drew
+//! and recorded, and against Pillow on those of `make_kimi.py`, `make_internvl_chat.py`,
+//! `make_phi3_v.py` and `make_deepseek_ocr.py`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -265,6 +266,8 @@ fn clients_may_ask_for_other_frames() {
     for kwargs in [json!({ "num_frames": 21 }), json!({ "fps": 0.1 }), json!({ "fps": "x" })] {
         assert!(chosen("internvl", kwargs).is_err());
     }
+    assert_eq!(chosen("gemma4", json!({ "num_frames": 4 })), Ok(vec![0, 5, 10, 15]));
+    assert_eq!(chosen("gemma4", json!({ "num_frames": 21 })), Ok((0..20).collect()));
     assert_eq!(chosen("glm4v", json!({ "fps": 2 })), Ok(vec![0, 5, 10, 15]));
     assert_eq!(chosen("glm4v", json!({ "do_sample_frames": false })), Ok((0..20).collect()));
     assert!(chosen("glm4v", json!({ "fps": "x" })).unwrap_err().contains("`fps`"));

@@ -136,6 +136,9 @@ pub struct AttentionConfig {
     /// Whether layers have the elements of both halves of a query or key head side by side: those
     /// of a file whose converter does so to heads that do not rotate, too.
     pub(crate) joins_halves: bool,
+    /// Whether a token never attends to those after it, also where tokens of an image do in other
+    /// layers: HF `create_masks_for_vision_model` of Gemma 4.
+    pub always_causal: bool,
     /// Whether a file has the elements of both halves of whole query and key heads side by side,
     /// although less than a head rotates. They are taken apart when the file is read.
     pub(crate) parts_halves: bool,
@@ -431,6 +434,7 @@ pub(crate) fn read_alike(
         output_norm: None,
         cached_heads: None,
         joins_halves: false,
+        always_causal: false,
         parts_halves: false,
         low_rank: None,
         has_gate: false,

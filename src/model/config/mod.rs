@@ -26,7 +26,7 @@ mod wrapped;
 
 pub use altup::AltUpConfig;
 pub use error::ConfigError;
-pub use gemma4::{Gemma4Config, PerLayerConfig};
+pub use gemma4::{Gemma4Config, MediaTokens, PerLayerConfig};
 pub use generation::GenerationConfig;
 pub use layer::{
     ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,

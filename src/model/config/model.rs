@@ -13,8 +13,8 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
-    LayerConfig, MlpConfig, Passes, SharedBlocks, SkipConnection, causality, layer, max_model_len,
-    quantization, unsupported, wrapped,
+    LayerConfig, MediaTokens, MlpConfig, Passes, SharedBlocks, SkipConnection, causality, layer,
+    max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, TextPlace, WeightNames};
@@ -268,6 +268,9 @@ impl ModelConfig {
         // As vLLM, that of the text model counts where the file has no other.
         config.quantization = quantization::read(outer)?.or(config.quantization);
         config.wrapped = Some(wrapped);
+        if let Some(gemma4) = &mut config.gemma4 {
+            gemma4.media_tokens = Some(MediaTokens::read(outer, &fields)?);
+        }
         Ok(config)
     }
 

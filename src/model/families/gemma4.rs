@@ -61,7 +61,7 @@ const LAYER_TYPES: &str = "layer_types";
 const LAYER_FIELDS: &str = "per_layer_config";
 
 /// Reads the layers of both kinds, whose heads differ.
-fn read_layers(
+pub(super) fn read_layers(
     fields: &Fields,
     family: &Family,
     max_position_embeddings: usize,
@@ -185,17 +185,20 @@ fn common_multiple(a: usize, b: usize) -> usize {
 
 pub(super) fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     const SIDES: &str = "use_bidirectional_attention";
-    match fields.text(SIDES)? {
+    let sees_images = match fields.text(SIDES)? {
+        None => false,
         // Text alone is the same with it.
-        None | Some("vision") => {}
+        Some("vision") => true,
         Some(_) => return Err(fields.invalid(SIDES, "null or \"vision\": text is causal")),
-    }
+    };
     gemma::scale_embeddings(config);
     let values_are_keys = fields.flag("attention_k_eq_v")? == Some(true);
     for attention in config.attentions() {
         attention.scale = 1.0;
         attention.normalizes_values = true;
         attention.values_are_keys = values_are_keys && attention.sliding_window.is_none();
+        // Tokens of an image attend to each other in layers with a window alone.
+        attention.always_causal = sees_images && attention.sliding_window.is_none();
     }
     config.logits.soft_cap = fields.positive("final_logit_softcapping")?.map(|cap| cap as f32);
     gemma3n::share_keys(fields, config, 0)?;
@@ -219,7 +222,7 @@ pub(super) fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), Co
     };
     let vocab = fields.size("vocab_size_per_layer_input")?.unwrap_or(262_144);
     let per_layer = (width > 0).then_some(PerLayerConfig { width, vocab });
-    config.gemma4 = Some(Gemma4Config { per_layer });
+    config.gemma4 = Some(Gemma4Config { per_layer, media_tokens: None });
     Ok(())
 }
 

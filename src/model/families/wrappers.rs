@@ -8,11 +8,11 @@
 use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
-    WindowRule, Wrapper, as_read, blip2, deepseek_ocr, dots_ocr, exaone4_5, gemma3, gemma3n,
-    gemma4, glm4, glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1, llama, llama4,
-    llava_next_video, llava_onevision, minicpmv, ministral3, mistral, mistral4, omni, ovis2,
-    paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
-    readers,
+    WindowRule, Wrapper, aria, as_read, blip2, deepseek_ocr, dots_ocr, exaone4_5, gemma3, gemma3n,
+    gemma4, gemma4_unified, glm4, glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1,
+    kimi_vl, llama, llama4, llava_next_video, llava_onevision, minicpmv, ministral3, mistral,
+    mistral4, omni, ovis2, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5,
+    qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -87,7 +87,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
             "model.embed_vision",
             "model.embed_audio",
         ],
-        vision: &[],
+        vision: &[VisionFamily::Gemma4],
         audio: None,
     },
     Wrapper {
@@ -341,6 +341,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         vision: &[VisionFamily::Glm4v],
         audio: None,
     },
+    gemma4_unified::WRAPPER,
     in_tiles::LLAVA_NEXT,
     in_tiles::IDEFICS3,
     in_tiles::SMOLVLM,
@@ -361,6 +362,9 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     ovis2::WRAPPER,
     blip2::WRAPPER,
     paligemma::WRAPPER,
+    aria::WRAPPER,
+    kimi_vl::KIMI_VL,
+    kimi_vl::KIMI_K25,
     readers::GLM_OCR,
     readers::LIGHTON_OCR,
     readers::LIGHTON_OCR_WITH_MISTRAL3,

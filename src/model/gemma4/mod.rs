@@ -15,7 +15,7 @@ use burn::tensor::Tensor;
 use playhouse_kernels::scale;
 
 use self::layer::Layer;
-use super::config::{Gemma4Config, ModelConfig};
+use super::config::{Gemma4Config, MediaTokens, ModelConfig};
 use super::layers::rotary::RotaryTables;
 use super::layers::{Embedding, LayerPlace, Norm, PerLayerInputs};
 use super::weight_loader::WeightLoader;
@@ -28,6 +28,7 @@ pub(super) struct Gemma4 {
     embed_tokens: Embedding,
     multiplier: f32,
     per_layer: Option<PerLayerInputs>,
+    media_tokens: Option<MediaTokens>,
     layers: Vec<Layer>,
     norm: Norm,
     /// The border of [`Backbone::short_context`].
@@ -49,6 +50,7 @@ impl Gemma4 {
             embed_tokens,
             multiplier: config.embedding.multiplier,
             per_layer: per_layer.transpose()?,
+            media_tokens: gemma4.media_tokens,
             layers: (0..config.layers.len())
                 .map(|index| Layer::load(loader, LayerPlace { config, index }, &mut rotary, gemma4))
                 .collect::<Result<_, _>>()?,
@@ -60,6 +62,8 @@ impl Gemma4 {
 
 impl Backbone for Gemma4 {
     fn embed(&self, token_ids: &[u32], adapters: Adapters<'_>) -> Tensor<2> {
+        let replaced = self.media_tokens.as_ref().map(|tokens| tokens.replaced(token_ids));
+        let token_ids = replaced.as_deref().unwrap_or(token_ids);
         let hidden = scale(self.embed_tokens.forward(token_ids, adapters), self.multiplier);
         match &self.per_layer {
             None => hidden,

@@ -1,14 +1,16 @@
 //! Grouped-query attention over the paged KV cache (<https://arxiv.org/abs/2305.13245>): HF
 //! `LlamaAttention`, and `Qwen3Attention` with norms over heads.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, AttentionMask, AttentionParams, DisentangledAttention, GatedNorm, HeadNorm,
-    QkvHeads, RotaryTable, WeightDtype, WeightVector, activate, disentangled_attention,
-    encoder_attention, encoder_self_attention, gated_norm, paged_attention, profile::timed,
-    qk_norm_rope, qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope, scale_rows,
+    Activation, AttentionMask, AttentionMetadata, AttentionParams, DisentangledAttention,
+    GatedNorm, HeadNorm, QkvHeads, RotaryTable, WeightDtype, WeightVector, activate,
+    disentangled_attention, encoder_attention, encoder_self_attention, gated_norm, paged_attention,
+    profile::timed, qk_norm_rope, qk_norm_rope_and_cache, reshape_and_cache, rms_norm, rope,
+    scale_rows,
 };
 
 use super::disentangled;
@@ -82,6 +84,8 @@ pub(in crate::model) struct Attention {
     value_scale: f32,
     /// Whether a token attends to no token after it.
     is_causal: bool,
+    /// Whether no token of an image sees those after it, either.
+    always_causal: bool,
     /// Whether it reads the keys and values of another layer, and has none of its own.
     shares_keys: bool,
     /// The layer of the KV cache that holds its keys and values.
@@ -102,7 +106,8 @@ impl Attention {
             let (meta, kv) = step.layer(self.kv_layer);
             let q = self.queries(x, positions, adapters);
             let q = self.padding.added(q);
-            let output = timed("attention", || paged_attention(q, kv, meta, &self.params));
+            let meta = self.seen(meta);
+            let output = timed("attention", || paged_attention(q, kv, &meta, &self.params));
             return timed("o", || self.o_proj.forward(self.padding.removed(output), adapters));
         }
         let gate =
@@ -175,8 +180,8 @@ impl Attention {
         let (rows, table) = positions.of_table(self.rotary.as_deref());
         let slots = &meta.slot_mapping;
         let q = qk_norm_rope_and_cache(qkv, &self.heads, rows, table, kv, slots);
-        let q = self.tempered(q, positions);
-        timed("attention", || paged_attention(q, kv, meta, &self.params))
+        let (q, meta) = (self.tempered(q, positions), self.seen(meta));
+        timed("attention", || paged_attention(q, kv, &meta, &self.params))
     }
 
     /// Returns the results of all heads, which are changed before they are cached, or not cached.
@@ -234,7 +239,16 @@ impl Attention {
         }
         let (meta, kv) = step.layer(self.kv_layer);
         timed("kv_write", || reshape_and_cache(k, v, kv, &meta.slot_mapping));
-        timed("attention", || paged_attention(q, kv, meta, &self.params))
+        let meta = self.seen(meta);
+        timed("attention", || paged_attention(q, kv, &meta, &self.params))
+    }
+
+    /// Returns the batch as this layer sees it.
+    fn seen<'m>(&self, meta: &'m AttentionMetadata) -> Cow<'m, AttentionMetadata> {
+        match self.always_causal && !meta.visible_ends.is_empty() {
+            true => Cow::Owned(AttentionMetadata { visible_ends: Vec::new(), ..meta.clone() }),
+            false => Cow::Borrowed(meta),
+        }
     }
 
     /// Returns the queries of a layer without keys and values of its own.
@@ -353,6 +367,7 @@ impl Attention {
             output_norm: output_norm.transpose()?,
             value_scale: attention.value_scale,
             is_causal: attention.is_causal,
+            always_causal: attention.always_causal,
             shares_keys: attention.kv_from.is_some(),
             kv_layer: place.kv_layer(),
         })

@@ -108,6 +108,7 @@ impl Linear {
         loader: &mut WeightLoader<'_>,
         module: &str,
         [outputs, side]: [usize; 2],
+        has_bias: bool,
     ) -> Result<Self, ModelError> {
         let (area, part) = (side * side, [Part::new(module.to_owned(), outputs)]);
         let weight = loader.packed(module, [outputs, 3 * area], |loader| {
@@ -117,7 +118,8 @@ impl Linear {
             let packed = LinearWeight::pack(&view, 3 * area, loader.dtype(), loader.device());
             Ok(packed.map_err(refused(module))?.with_tensor_cores(loader.tensor_cores()))
         })?;
-        Ok(Self { weight, bias: Some(loader.bias(&part)?), site: None })
+        let bias = has_bias.then(|| loader.bias(&part));
+        Ok(Self { weight, bias: bias.transpose()?, site: None })
     }
 
     /// Loads the convolution `module` of squares of `side²` patches, which follow each other as

@@ -31,20 +31,27 @@ pub(super) struct AxialRotary {
     /// The frequencies of rows, then those of columns.
     frequencies: [Vec<f32>; 2],
     head_dim: usize,
+    /// Whether the pairs of both axes alternate. If not, those of the first axis come first.
+    alternates: bool,
 }
 
 impl AxialRotary {
     /// Returns an embedding whose axes have the same frequencies, those of half a head.
     pub(super) fn alike(theta: f64, head_dim: usize) -> Self {
         let frequencies = default_frequencies(theta, head_dim / 2);
-        Self { frequencies: [frequencies.clone(), frequencies], head_dim }
+        Self { frequencies: [frequencies.clone(), frequencies], head_dim, alternates: false }
+    }
+
+    /// Returns the same embedding with pairs of both axes that alternate.
+    pub(super) fn alternating(theta: f64, head_dim: usize) -> Self {
+        Self { alternates: true, ..Self::alike(theta, head_dim) }
     }
 
     /// Returns an embedding whose axes take turns in the frequencies of a whole head.
     pub(super) fn in_turns(theta: f64, head_dim: usize) -> Self {
         let all = default_frequencies(theta, head_dim);
         let of = |axis: usize| all.iter().skip(axis).step_by(2).copied().collect();
-        Self { frequencies: [of(0), of(1)], head_dim }
+        Self { frequencies: [of(0), of(1)], head_dim, alternates: false }
     }
 
     /// Returns a table with a line for each of these rows and columns.
@@ -58,11 +65,16 @@ impl AxialRotary {
     ) -> Result<RotaryTable, KernelError> {
         let table = |function: fn(f64) -> f64| {
             let line = |place: &[u32; 2]| {
-                let axes = place.iter().zip(&self.frequencies);
-                let angles = axes.flat_map(|(at, frequencies)| {
-                    frequencies.iter().map(|frequency| *at as f32 * frequency)
-                });
-                angles.map(|angle| function(f64::from(angle)) as f32).collect::<Vec<f32>>()
+                let of_axis = |axis: usize| {
+                    let frequencies = self.frequencies[axis].iter();
+                    frequencies.map(move |frequency| place[axis] as f32 * frequency)
+                };
+                let angles: Vec<f32> = match self.alternates {
+                    true => of_axis(0).zip(of_axis(1)).flat_map(<[f32; 2]>::from).collect(),
+                    false => of_axis(0).chain(of_axis(1)).collect(),
+                };
+                let numbers = angles.into_iter().map(|angle| function(f64::from(angle)) as f32);
+                numbers.collect::<Vec<f32>>()
             };
             places.iter().flat_map(line).collect()
         };

@@ -46,8 +46,8 @@ pub(super) struct BlockConfig {
     pub(super) o_bias: bool,
     pub(super) mlp_bias: bool,
     pub(super) head_norms: HeadNorms,
-    /// Whether the elements of a head that turn together are neighbours in the checkpoint. There
-    /// are three modules of queries, keys and values then.
+    /// Whether the elements of a head that turn together are neighbours in the checkpoint. If
+    /// queries and keys are modules of their own, both have as many heads.
     pub(super) has_neighbour_pairs: bool,
 }
 
@@ -208,9 +208,20 @@ impl Block {
             }
         };
         if config.has_neighbour_pairs {
-            let rows = pairs_apart(num_heads, config.head_dim());
-            for part in qkv.iter_mut().take(2) {
-                part.arrangement = Arrangement::Rows(rows.clone());
+            let rows = |heads: usize| pairs_apart(heads, config.head_dim());
+            match &mut *qkv {
+                [all] => {
+                    let turned = rows(num_heads + config.num_kv_heads);
+                    let values = turned.len() as u32..all.outputs as u32;
+                    let rows = turned.iter().copied().chain(values).collect();
+                    all.arrangement = Arrangement::Rows(rows);
+                }
+                apart => {
+                    let rows = rows(num_heads);
+                    for part in apart.iter_mut().take(2) {
+                        part.arrangement = Arrangement::Rows(rows.clone());
+                    }
+                }
             }
         }
         let is_gated = names.inner.len() == 2;

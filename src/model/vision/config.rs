@@ -113,7 +113,7 @@ fn without_nulls(fields: &Fields) -> Fields {
 }
 
 /// Returns how the processor with these fields makes numbers of bytes.
-fn scale_of(fields: &Fields, default: PixelScale) -> Result<PixelScale, ConfigError> {
+pub(super) fn scale_of(fields: &Fields, default: PixelScale) -> Result<PixelScale, ConfigError> {
     let channels = |field: &str, default: [f64; 3]| {
         let three = |value: &serde_json::Value| {
             let list: Option<Vec<f64>> =

@@ -27,6 +27,10 @@ pub(crate) enum VisionFamily {
     Mistral3,
     /// SigLIP with the projector of Gemma 3.
     Gemma3,
+    /// That of Gemma 4, for images of any size.
+    Gemma4,
+    /// Layers in the place of a tower: the 12B of Gemma 4.
+    Gemma4Unified,
     /// The towers of Idefics 3 and SmolVLM.
     Idefics3,
     /// The tower of InternVL.
@@ -65,6 +69,12 @@ pub(crate) enum VisionFamily {
     Llama4,
     /// The tower of GLM-OCR.
     GlmOcr,
+    /// The tower of Idefics 3 for images of any size, with the projector of Aria.
+    Aria,
+    /// MoonViT: Kimi-VL.
+    KimiVl,
+    /// The same under other names: Kimi K2.5.
+    KimiK25,
     /// The tower of Pixtral with the projector of Mistral 3, under names of its own: LightOnOCR.
     LightOnOcr,
     /// SigLIP for images of any size: PaddleOCR-VL.
@@ -107,6 +117,8 @@ impl VisionFamily {
         let vision = outer.nested("vision_config")?;
         let named = vision.as_ref().map(|vision| vision.text("model_type")).transpose()?.flatten();
         Ok(match (towers, named) {
+            // Gemma 4 may have no tower.
+            (&[Self::Gemma4 | Self::Gemma4Unified], None) if vision.is_none() => None,
             (towers, None) => towers.first().copied(),
             (towers, Some(name)) => {
                 let is_it = |vision_tower: &&Self| {

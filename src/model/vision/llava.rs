@@ -123,6 +123,7 @@ fn scale(family: VisionFamily) -> PixelScale {
 pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, ConfigError> {
     let default = match family {
         VisionFamily::Mistral3 => 10,
+        VisionFamily::Aria => 9,
         VisionFamily::Gemma3 => 262_144,
         VisionFamily::Idefics3 => 128_257,
         VisionFamily::InternVl | VisionFamily::InternVlChat => 151_667,

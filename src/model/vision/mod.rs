@@ -7,6 +7,8 @@
 //! take text alone.
 
 mod anyres;
+mod aria;
+mod aria_config;
 mod batch;
 mod bicubic;
 mod blip2;
@@ -18,6 +20,10 @@ mod deepseek_ocr2;
 mod deepseek_ocr_config;
 mod encoder;
 mod family;
+mod gemma4;
+mod gemma4_config;
+mod gemma4_layer;
+mod gemma4_unified;
 mod glm;
 mod got_ocr;
 mod grid;
@@ -27,6 +33,8 @@ mod llava;
 mod lookup;
 mod minicpm;
 mod mixed;
+mod moonvit;
+mod moonvit_config;
 mod onevision;
 mod ovis2;
 mod ovis2_config;
@@ -66,15 +74,18 @@ use super::weight_loader::WeightLoader;
 use super::{MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
+pub(crate) use aria_config::AriaImages;
 pub(crate) use blip2::Blip2Images;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use deepseek_ocr_config::OcrViews;
 pub(crate) use family::VisionFamily;
+pub(crate) use gemma4_config::{Gemma4Images, scale as gemma4_scale};
 pub(crate) use got_ocr::GotImages;
 pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
 pub(crate) use mixed::PooledFrames;
+pub(crate) use moonvit_config::MoonImages;
 pub(crate) use onevision::{most_tiles, video_placeholder};
 pub(crate) use ovis2_config::{OvisImages, OvisToken};
 pub(crate) use phi4_config::Phi4Config;
@@ -125,6 +136,10 @@ enum TowerPlan {
     Ovis(ovis2_config::OvisConfig),
     Phi3V(vit::VitConfig),
     Phi4(Box<Phi4Plan>),
+    Gemma4(gemma4::Gemma4Config),
+    Gemma4Unified(gemma4_unified::UnifiedConfig),
+    Moon(moonvit_config::MoonConfig),
+    Aria(aria_config::AriaConfig),
 }
 
 /// The towers of images and sounds of Phi-4-multimodal.
@@ -188,7 +203,11 @@ impl VisionPlan {
         let image_token = || Ok::<Vec<u32>, ConfigError>(vec![llava::placeholder(outer, family)?]);
         // Positions of the text model have one axis, and an image takes as many as tokens.
         let one_axis = |vision_tower: TowerPlan, scale: PixelScale, placeholders: Vec<u32>| {
-            Ok(Some(Self::of_one_axis(vision_tower, processor.scale(scale)?, placeholders)))
+            Ok::<_, ConfigError>(Some(Self::of_one_axis(
+                vision_tower,
+                processor.scale(scale)?,
+                placeholders,
+            )))
         };
         let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
             let placeholders = vec![
@@ -223,6 +242,34 @@ impl VisionPlan {
             VisionFamily::Lfm2Vl => {
                 let config = siglip2::Siglip2Config::read(outer, &vision, text.hidden_size)?;
                 one_axis(TowerPlan::Siglip2(config), UNIT_SCALE, image_token()?)
+            }
+            VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
+                let width = text.hidden_size;
+                let tower = match family {
+                    VisionFamily::Gemma4 => {
+                        TowerPlan::Gemma4(gemma4::Gemma4Config::read(&vision, width)?)
+                    }
+                    _ => TowerPlan::Gemma4Unified(gemma4_unified::UnifiedConfig::read(
+                        &vision, width,
+                    )?),
+                };
+                let placeholders = Gemma4Images::read(family, outer)?.placeholders.into();
+                let plan = one_axis(tower, gemma4_config::SCALE, placeholders)?;
+                let scale = gemma4_scale(&processor.image)?;
+                let attention = gemma4_config::attention(family, outer)?;
+                Ok(plan.map(|plan| Self { scale, attention, ..plan }))
+            }
+            VisionFamily::Aria => {
+                let config = aria_config::AriaConfig::read(outer, text.hidden_size)?;
+                let placeholders = vec![llava::placeholder(outer, family)?];
+                one_axis(TowerPlan::Aria(config), UNIT_SCALE, placeholders)
+            }
+            VisionFamily::KimiVl | VisionFamily::KimiK25 => {
+                let config = moonvit_config::MoonConfig::read(family, outer, text.hidden_size)?;
+                let placeholders = vec![MoonImages::read(family, outer)?.placeholder];
+                let plan = one_axis(TowerPlan::Moon(config), UNIT_SCALE, placeholders)?;
+                let scale = moonvit_config::scale(family, &processor.image)?;
+                Ok(plan.map(|plan| Self { scale, ..plan }))
             }
             VisionFamily::MiniCpmV => {
                 let config = minicpm::MiniCpmConfig::read(outer, &vision, text.hidden_size)?;
@@ -310,6 +357,18 @@ impl VisionPlan {
             }
             TowerPlan::Siglip2(config) => {
                 Arc::new(self.encoder(siglip2::Siglip2Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Gemma4(config) => {
+                Arc::new(self.encoder(gemma4::Gemma4Tower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Gemma4Unified(config) => Arc::new(
+                self.encoder(gemma4_unified::UnifiedEmbedder::load(loader, config, pixels)?),
+            ),
+            TowerPlan::Aria(config) => {
+                Arc::new(self.encoder(aria::AriaTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Moon(config) => {
+                Arc::new(self.encoder(moonvit::MoonTower::load(loader, config, pixels)?))
             }
             TowerPlan::MiniCpm(config) => {
                 Arc::new(self.encoder(minicpm::MiniCpmTower::load(loader, config, pixels)?))

@@ -73,6 +73,12 @@ impl Pixels {
         Self { table }
     }
 
+    /// Returns the same with other numbers, each a function of the one before.
+    pub(super) fn mapped(mut self, function: impl Fn(f32) -> f32) -> Self {
+        self.table.iter_mut().flatten().for_each(|number| *number = function(*number));
+        self
+    }
+
     /// Returns the patches of images whose sides have `image_size` pixels, row by row.
     ///
     /// # Errors

@@ -202,7 +202,10 @@ impl Siglip2Tower {
         let layer = |index: usize| full(&format!("{}.{index}", SIGLIP.layer));
         let table = full("embeddings.position_embedding.weight");
         Ok(Self {
-            patch_embed: Linear::of_pixels(loader, &full(SIGLIP.patches), [hidden, patch.side])?,
+            patch_embed: {
+                let module = full(SIGLIP.patches);
+                Linear::of_pixels(loader, &module, [hidden, patch.side], true)?
+            },
             positions: {
                 let values = loader.values(&table, &[side * side, hidden])?;
                 ResizedPositions::new(values, side, hidden)

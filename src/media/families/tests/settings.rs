@@ -214,3 +214,32 @@ fn a_size_may_be_a_list_of_its_sides() {
     let refused = made(json!({ "size": [42] })).unwrap_err();
     assert!(refused.contains("`size` is [42]; expected a height and a width"), "{refused}");
 }
+
+/// The sizes come from HF `get_aspect_ratio_preserving_size`.
+#[test]
+fn clients_may_ask_for_fewer_embeddings_of_gemma_4() {
+    let model = models().into_iter().find(|model| model.ends_with("gemma4")).unwrap();
+    let copy = tempfile::TempDir::new().unwrap();
+    for name in ["config.json", "golden.json"] {
+        std::fs::copy(model.join(name), copy.path().join(name)).unwrap();
+    }
+    let config = std::fs::read(model.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    config["vision_config"]["position_embedding_size"] = json!(10_240);
+    std::fs::write(copy.path().join("config.json"), config.to_string()).unwrap();
+    let settings = std::fs::read(model.join("preprocessor_config.json")).unwrap();
+    let mut settings: Value = serde_json::from_slice(&settings).unwrap();
+    settings["max_soft_tokens"] = json!(280);
+    std::fs::write(copy.path().join("preprocessor_config.json"), settings.to_string()).unwrap();
+    let processor = Golden::read(copy.path()).processor(copy.path());
+    let size = |kwargs: Value| {
+        let item = processor.image(&drawn(40, 197), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].shape[1..3].to_vec()).map_err(|error| error.to_string())
+    };
+    assert_eq!(size(json!({})), Ok(vec![42, 222]));
+    assert_eq!(size(json!({ "max_soft_tokens": 140 })), Ok(vec![30, 156]));
+    for most in [100, 560] {
+        let refused = size(json!({ "max_soft_tokens": most })).unwrap_err();
+        assert!(refused.starts_with("mm_processor_kwargs: "), "{refused}");
+    }
+}

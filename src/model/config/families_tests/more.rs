@@ -88,7 +88,7 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             honoured("sliding_window", json!(9)),
             honoured("per_layer_config", json!({ "1": { "head_dim": 8 } })),
             honoured("per_layer_config", json!({})),
-            unchanged("use_bidirectional_attention", json!("vision")),
+            honoured("use_bidirectional_attention", json!("vision")),
             unchanged("layer_types", json!(["sliding_attention", "sliding_attention"])),
             // Without values that are keys, all layers have as many heads.
             unchanged("num_global_key_value_heads", json!(1)),

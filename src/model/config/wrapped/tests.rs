@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::file::fields;
-use super::super::{Mixer, ModelConfig, RopeScaling};
+use super::super::{FeedForward, Mixer, ModelConfig, RopeScaling};
 use super::*;
 use crate::weights::StoredDtype;
 
@@ -259,6 +259,74 @@ fn exaone_4_5_has_two_names_for_its_text() {
         .unwrap();
         assert_eq!((config.hidden_size, config.layers.len()), (5_120, 64));
     }
+}
+
+/// As `Gemma4UnifiedTextConfig`, whose defaults are not those of `Gemma4TextConfig`.
+#[test]
+fn gemma_4_without_a_tower_has_defaults_of_its_own() {
+    let of = |text: Value| {
+        let config = json!({
+            "architectures": ["Gemma4UnifiedForConditionalGeneration"],
+            "model_type": "gemma4_unified", "text_config": text, "vision_config": {},
+        });
+        read(config).unwrap()
+    };
+    let own = of(json!({ "num_hidden_layers": 6, "hidden_size_per_layer_input": 256 }));
+    assert_eq!(own.max_position_embeddings, 262_144);
+    assert_eq!(own.gemma4.unwrap().per_layer, None);
+    let attentions = own.layers.iter().filter_map(|layer| layer.mixer.attention());
+    let found: Vec<_> = attentions.map(|it| (it.sliding_window, it.always_causal)).collect();
+    assert_eq!(found[0], (Some(1_024), false));
+    assert_eq!(found[5], (None, true));
+    let mut causal = of(json!({ "num_hidden_layers": 6, "use_bidirectional_attention": null }));
+    assert!(causal.attentions().all(|it| !it.always_causal));
+}
+
+/// In the forms of Kimi-VL and of Kimi K2.5, whose text model has a name of its own.
+#[test]
+fn kimi_has_the_text_of_deepseek() {
+    let config = |class: &str, model_type: &str, text: &str| {
+        read(json!({
+            "architectures": [class], "model_type": model_type,
+            "media_placeholder_token_id": 163_605, "vision_config": {},
+            "text_config": {
+                "model_type": text, "vocab_size": 163_840, "hidden_size": 2_048,
+                "intermediate_size": 11_264, "moe_intermediate_size": 1_408,
+                "num_hidden_layers": 27, "num_attention_heads": 16, "n_shared_experts": 2,
+                "n_routed_experts": 64, "routed_scaling_factor": 2.446, "kv_lora_rank": 512,
+                "q_lora_rank": null, "qk_rope_head_dim": 64, "v_head_dim": 128,
+                "qk_nope_head_dim": 128, "topk_method": "noaux_tc", "n_group": 1,
+                "topk_group": 1, "num_experts_per_tok": 6, "first_k_dense_replace": 1,
+                "norm_topk_prob": true, "scoring_func": "sigmoid", "rope_theta": 800_000.0,
+                "max_position_embeddings": 131_072, "tie_word_embeddings": false,
+            },
+        }))
+    };
+    let vl = config("KimiVLForConditionalGeneration", "kimi_vl", "deepseek_v3").unwrap();
+    assert_eq!((vl.layers.len(), vl.max_position_embeddings), (27, 131_072));
+    let k25 = config("KimiK25ForConditionalGeneration", "kimi_k25", "kimi_k2").unwrap();
+    assert_eq!(k25.layers, vl.layers);
+    let why = config("KimiVLForConditionalGeneration", "kimi_vl", "qwen2").unwrap_err();
+    assert!(why.contains("text_config.model_type"), "{why}");
+}
+
+/// The shared expert is as wide as several others.
+#[test]
+fn aria_has_experts_in_each_layer() {
+    let config = |text: Value| {
+        read(json!({
+            "architectures": ["AriaForConditionalGeneration"], "model_type": "aria",
+            "vision_config": {}, "text_config": text,
+        }))
+    };
+    let own = config(json!({ "num_hidden_layers": 2, "moe_num_experts": 64, "moe_topk": 6 }));
+    for layer in own.unwrap().layers {
+        let FeedForward::Moe(moe) = layer.feed_forward else { panic!("a layer without experts") };
+        assert_eq!((moe.num_experts, moe.top_k, moe.intermediate_size), (64, 6, 4_096));
+        assert_eq!(moe.shared.unwrap().intermediate_size, 2 * 4_096);
+    }
+    let why = config(json!({ "hidden_act": "gelu" })).unwrap_err();
+    assert!(why.contains("text_config.hidden_act"), "{why}");
 }
 
 /// In the form of dots.ocr.
