@@ -51,7 +51,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// The first generation.
-    const FIRST: Self = Self {
+    pub(super) const FIRST: Self = Self {
         is_sigmoid: false,
         groups: (1, 1),
         first_sparse: 0,

@@ -173,5 +173,5 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     if config.tie_word_embeddings {
         return Err(fields.invalid("tie_word_embeddings", "false: vLLM's class ties nothing"));
     }
-    bailing_moe::adjust(fields, config, &Rules { is_sigmoid: false, groups: (1, 1) })
+    bailing_moe::adjust(fields, config, &Rules::FIRST)
 }
