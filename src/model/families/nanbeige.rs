@@ -32,6 +32,7 @@ const OTHERS: [&str; 11] = [
 ];
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    const WEIGHTS: &str = "loop_loss_weights";
     let is_off = |value: &Value| match value {
         Value::Bool(is_on) => !is_on,
         Value::Array(list) => list.is_empty(),
@@ -44,5 +45,13 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     }
     config.passes = Passes::read(fields, "num_loops", 1, config.layers.len())?;
     config.passes.has_norms = !fields.flag("skip_loop_final_norm")?.unwrap_or(false);
+    // The authors' code counts the passes by this list of the training, if it has entries.
+    if let Some(Value::Array(weights)) = fields.value(WEIGHTS)
+        && !weights.is_empty()
+        && weights.len() + 1 != config.passes.count
+    {
+        let expected = "an empty list, or one number less than num_loops";
+        return Err(fields.invalid(WEIGHTS, expected));
+    }
     Ok(())
 }

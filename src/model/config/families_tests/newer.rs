@@ -383,6 +383,8 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             unchanged("loop_middle_layers", json!([])),
             refused("num_loops", json!(0)),
             refused("num_loops", json!(3_000)),
+            unchanged("loop_loss_weights", json!([])),
+            refused("loop_loss_weights", json!([0.5])),
             refused("loop_share_kv", json!(true)),
             refused("loop_middle_layers", json!([1])),
             refused("emb_neighbor_num", json!(4)),
