@@ -75,7 +75,7 @@ pub(crate) enum MtpForm {
     BesideDense,
     /// The first of the modules `model.mtp_layers`. The state is the norm of the layer's output.
     Listed,
-    /// The first of the modules `model.mtp_block`, without experts. There is no norm after it.
+    /// The first of the modules `model.mtp_block`, without experts. The state has the model's norm.
     Block,
     /// In the module `mtp`, whose layers are parts: attention, and experts. The state is the norm
     /// of the last one's output.

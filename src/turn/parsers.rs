@@ -67,30 +67,29 @@ impl Reasoning {
         codec: &dyn TextCodec,
         is_guessed: bool,
     ) -> Self {
-        let markers = factory(&ReasoningStart::default()).markers();
-        let markers = markers.and_then(|markers| {
+        // In some models, only a prompt shows the markers.
+        let prompt = prompt_of_chat(codec);
+        let parser = factory(&ReasoningStart { prompt: prompt.as_deref(), thinking: None });
+        let markers = parser.markers().and_then(|markers| {
             let begin = codec.encode(&markers.begin, false).ok()?;
             let end = codec.encode(&markers.end, false).ok()?;
             let is_usable = !begin.is_empty() && !end.is_empty();
             is_usable.then(|| Arc::new(Thinking { begin, end, budget: None }))
         });
-        let precedes_structure = !is_guessed || prompts_open_thoughts(&factory, codec);
+        let opens_thoughts = prompt.is_some() && parser.starts_in_reasoning();
+        let precedes_structure = !is_guessed || opens_thoughts;
         Self { factory, markers, precedes_structure }
     }
 }
 
-/// Returns whether the prompt of a conversation ends with the beginning of thoughts.
-fn prompts_open_thoughts(factory: &ReasoningParserFactory, codec: &dyn TextCodec) -> bool {
+/// Returns the prompt of a conversation, if there is a template for it.
+fn prompt_of_chat(codec: &dyn TextCodec) -> Option<String> {
     let chat = ChatPrompt {
         messages: vec![json!({"role": "user", "content": "Hi"})],
         add_generation_prompt: true,
         ..ChatPrompt::default()
     };
-    let prompt = codec.render_chat(&chat).ok();
-    prompt.is_some_and(|prompt| {
-        let start = ReasoningStart { prompt: Some(&prompt), thinking: None };
-        factory(&start).starts_in_reasoning()
-    })
+    codec.render_chat(&chat).ok()
 }
 
 impl TurnParsers {

@@ -514,8 +514,8 @@ class ExaoneMtp(QwenMtp):
 
 
 class ErnieMtp(QwenMtp):
-    """The modules `model.mtp_*` of ERNIE 4.5 with experts, from the formulas of vLLM's `ErnieMTP`.
-    The rotations are those of the other layers."""
+    """The modules `model.mtp_*` of ERNIE 4.5 with experts, from the formulas of the authors' own
+    FastDeploy. The rotations are those of the other layers, and the norm is the model's last."""
 
     fields = {"num_nextn_predict_layers": 1}
     names = {
@@ -523,18 +523,8 @@ class ErnieMtp(QwenMtp):
         "fc": "mtp_linear_proj.0",
     }
 
-    def __init__(self, target):
-        super().__init__(target)
-        self.norm = nn.Identity()
-
     def one_layer(self, one):
         one.num_hidden_layers, one.moe_layer_start_index = 1, 1
-
-    def states(self, tokens, rows, num_guesses):
-        embedded = self.embed(tokens).clone()
-        embedded[:, 0] = 0
-        both = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(rows)]
-        return self.of_layer(self.fc(torch.cat(both, dim=-1)))
 
     def tensors(self, scratch):
         renamed = {}

@@ -45,15 +45,16 @@
 //! without experts. Its norms have a module `m` within, and its MLP is in `transformer_layer`. The
 //! norm over the state is `norm`, beside the layers.
 //!
-//! ERNIE 4.5 with experts has modules in `model`, as in vLLM's `ErnieMTP`. The embedding at
-//! position 0 is zero, and the state has no norm. Its layer has the rotations of the others, of
-//! neighbouring pairs, while vLLM's class rotates halves.
+//! ERNIE 4.5 with experts has modules in `model`, as the authors' FastDeploy computes them. The
+//! state is that after the model's own norm, and the layer rotates neighbouring pairs. vLLM's
+//! `ErnieMTP` has no norm, a zero embedding at position 0, and rotates halves.
 //!
 //! | tensor of `model.` | shape |
 //! |---|---|
 //! | `mtp_emb_norm.0.weight`, `mtp_hidden_norm.0.weight` | `[hidden]` |
 //! | `mtp_linear_proj.0.weight` | `[hidden, 2 · hidden]` |
 //! | `mtp_block.0.…` | as the model's layers without experts |
+//! | `norm.weight` | `[hidden]`: the model's last norm, over the state |
 //!
 //! The hidden state of the model is that after its final norm.
 
@@ -102,37 +103,37 @@ struct Names {
     hidden_norm: &'static str,
     projection: &'static str,
     /// The norm of the layer's output.
-    norm: Option<&'static str>,
+    norm: &'static str,
 }
 
 const AFTER: Names = Names {
     token_norm: "enorm",
     hidden_norm: "hnorm",
     projection: "eh_proj",
-    norm: Some("shared_head.norm"),
+    norm: "shared_head.norm",
 };
 
 const BESIDE: Names = Names {
     token_norm: "pre_fc_norm_embedding",
     hidden_norm: "pre_fc_norm_hidden",
     projection: "fc",
-    norm: Some("norm"),
+    norm: "norm",
 };
 
 const LISTED: Names = Names {
     token_norm: "token_layernorm",
     hidden_norm: "hidden_layernorm",
     projection: "input_proj",
-    norm: Some("final_layernorm"),
+    norm: "final_layernorm",
 };
 
-const WITH_NORM: Names = Names { norm: Some("final_layernorm"), ..AFTER };
+const WITH_NORM: Names = Names { norm: "final_layernorm", ..AFTER };
 
 const LONGCAT: Names = Names {
     token_norm: "enorm.m",
     hidden_norm: "hnorm.m",
     projection: "eh_proj",
-    norm: Some(LONGCAT_NORM),
+    norm: LONGCAT_NORM,
 };
 const LONGCAT_NORM: &str = "norm";
 
@@ -140,7 +141,7 @@ const IN_BLOCK: Names = Names {
     token_norm: "mtp_emb_norm.0",
     hidden_norm: "mtp_hidden_norm.0",
     projection: "mtp_linear_proj.0",
-    norm: None,
+    norm: "norm",
 };
 
 impl Names {
@@ -183,7 +184,7 @@ impl MtpForm {
 
     /// Returns whether the embedding at position 0 is zero.
     fn drops_first(self) -> bool {
-        !matches!(self, Self::Beside | Self::BesideDense | Self::Parts | Self::InModel)
+        matches!(self, Self::After | Self::AfterWithNorm | Self::Listed | Self::Unread)
     }
 
     /// Returns whether the norm is for the logits alone.
@@ -199,7 +200,7 @@ struct Mtp {
     hidden_norm: Norm,
     projection: Linear,
     layers: Vec<DecoderLayer>,
-    norm: Option<Norm>,
+    norm: Norm,
     output: HeadOutput,
 }
 
@@ -228,16 +229,13 @@ impl HeadLayers for Mtp {
             Some(residual) => add(hidden, residual),
             None => hidden,
         };
-        match &self.norm {
-            Some(norm) if !self.form.norms_late() => norm.forward(state),
-            _ => state,
-        }
+        if self.form.norms_late() { state } else { self.norm.forward(state) }
     }
 
     fn logits(&self, _num_guesses: usize, states: Tensor<2>, rows: &[u32]) -> Tensor<2> {
-        self.output.logits(states, rows, |states| match &self.norm {
-            Some(norm) if self.form.norms_late() => norm.forward(states),
-            _ => states,
+        self.output.logits(states, rows, |states| match self.form.norms_late() {
+            true => self.norm.forward(states),
+            false => states,
         })
     }
 
@@ -445,8 +443,7 @@ fn build(
     let token_norm = norm(names.token_norm)?;
     let hidden_norm = norm(names.hidden_norm)?;
     let last = LayerPlace { config, index: config.layers.len().saturating_sub(1) };
-    let norm = names.norm.map(|name| form.module(name, last));
-    let norm = norm.map(|name| Norm::load(loader, &name, hidden, config.norm)).transpose()?;
+    let norm = Norm::load(loader, &form.module(names.norm, last), hidden, config.norm)?;
     let projection = [Part::new(form.module(names.projection, place), hidden)];
     let table = match form {
         // The table of `model` is the model's own.

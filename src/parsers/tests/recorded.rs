@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    ReasoningStart, all_cuts, boundaries, check_broken_off, message_of, parts, pieces,
+    ReasoningStart, Registry, all_cuts, boundaries, check_broken_off, message_of, parts, pieces,
     reasoning_events, tool_events,
 };
 
@@ -103,4 +103,9 @@ fn a_prompt_shows_the_suffix_of_tags() {
     let text = "so</think>\n</think:6124c78e>It is.";
     assert_eq!(read(&opened, text), both("so</think>\n", "It is."));
     assert_eq!(read(&closed, "It is."), both("", "It is."));
+    for start in [opened, closed] {
+        let parser = Registry::default().reasoning_parser("hy_v3").unwrap()(&start);
+        let markers = parser.markers().map(|markers| (markers.begin, markers.end));
+        assert_eq!(markers, Some(both("<think:6124c78e>", "</think:6124c78e>")));
+    }
 }
