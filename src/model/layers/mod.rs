@@ -9,6 +9,7 @@ mod disentangled;
 mod embedding;
 mod feed_forward;
 pub(super) mod griffin;
+mod head_norms;
 pub(super) mod kimi_delta;
 mod latent;
 pub(super) mod lightning;
