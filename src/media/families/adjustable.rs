@@ -55,9 +55,14 @@ impl Adjustable {
             let is_same = match fields.value(name) {
                 Some(own) => own == value,
                 // The default of these.
-                None => matches!(&**name, "do_rescale" | "do_normalize") && *value == true,
+                None => match &**name {
+                    "do_rescale" | "do_normalize" | "normalize" | "crop_mode" => *value == true,
+                    "crop_to_patches" => *value == false,
+                    _ => false,
+                },
             };
-            if OF_ENCODER.contains(&&**name) && !is_same {
+            let is_fixed = fixed(self.family).contains(&&**name);
+            if (is_fixed || OF_ENCODER.contains(&&**name)) && !is_same {
                 return Err(MediaError::Kwargs(format!(
                     "`{name}` is {value}; expected the value of the model's image processor"
                 )));
@@ -90,6 +95,19 @@ impl Adjustable {
                 "they allow images of {wanted} embeddings; the model's own settings {most}"
             ))),
         }
+    }
+}
+
+/// Returns further fields of which a client may only repeat the values.
+fn fixed(family: VisionFamily) -> &'static [&'static str] {
+    match family {
+        // As in vLLM: the tokens of an image are counted by the sizes of the model.
+        VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => {
+            &["base_size", "image_size", "max_crops", "crop_mode", "normalize"]
+        }
+        // Its images have one size.
+        VisionFamily::GotOcr2 => &["crop_to_patches"],
+        _ => &[],
     }
 }
 
@@ -161,7 +179,6 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::KimiVl => &["in_token_limit"],
         VisionFamily::KimiK25 => &["max_patches", "size", "resample", "do_resize"],
         VisionFamily::Phi3V => &["num_crops"],
-        // As in vLLM: the numbers of tokens are those of its own sizes.
         VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => &[],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.

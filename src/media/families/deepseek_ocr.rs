@@ -1,6 +1,5 @@
-//! Images of DeepSeek-OCR and DeepSeek-OCR 2: a large one is cut into tiles, and the whole image
-//! follows them in a square with a margin (`DeepseekOCRProcessor` of vLLM, with the pixels of
-//! Pillow).
+//! Images of DeepSeek-OCR and DeepSeek-OCR 2 (`DeepseekOCRProcessor` of vLLM, with the pixels of
+//! Pillow): a large one is cut into tiles. The whole image follows them in a square with a margin.
 
 use image::RgbImage;
 use playhouse_actors::{

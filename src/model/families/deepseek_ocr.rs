@@ -61,12 +61,14 @@ pub(super) const SECOND: Wrapper = Wrapper {
 /// Reads `language_config`.
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     const LATENT: &str = "use_mla";
-    if fields.flag(LATENT)? != Some(false) {
+    let is_latent = fields.flag(LATENT)?;
+    if is_latent == Some(true) {
         return Err(fields.invalid(LATENT, "false: latent attention is not supported here"));
     }
+    // As in vLLM: without `use_mla`, attention is latent unless these sizes are 0.
     for part in ["qk_nope_head_dim", "qk_rope_head_dim"] {
-        if fields.count(part)?.is_some_and(|size| size > 0) {
-            return Err(fields.invalid(part, "0, as `use_mla` is false"));
+        if fields.count(part)?.map_or(is_latent.is_none(), |size| size > 0) {
+            return Err(fields.invalid(part, "0: latent attention is not supported here"));
         }
     }
     deepseek_v2::require(fields, "scoring_func", "softmax")?;

@@ -7,9 +7,9 @@ use playhouse_kernels::Activation;
 use super::VisionFamily;
 use super::block::{BlockConfig, BlockNames, HeadNorms};
 use super::pixels::PatchSize;
-use super::sam::{NORM, SamConfig, SamNames, features_on_side};
+use super::sam::{NORM, SamConfig, SamNames, WINDOWS, features_on_side};
 use super::vit_names::CLIP;
-use crate::model::config::{ConfigError, Fields, NormConfig};
+use crate::model::config::{ConfigError, Fields, NormConfig, SIZE_MAX};
 use crate::model::family::NormKind;
 
 /// `ImageEncoderViT` of the authors.
@@ -195,14 +195,16 @@ pub(super) fn sam(vision: &Fields, fields: &Fields) -> Result<SamConfig, ConfigE
         return Err(vision.invalid(IMAGE, &format!("a multiple of {PATCH}")));
     }
     let window = fields.size(WINDOW)?.unwrap_or(14);
-    if window < 2 {
-        return Err(fields.invalid(WINDOW, "at least 2"));
+    if !WINDOWS.contains(&window) {
+        return Err(fields.invalid(WINDOW, &format!("{} to {}", WINDOWS.start(), WINDOWS.end())));
     }
     let neck = fields.size("output_channels")?.unwrap_or(256);
     let [outer, inner] = match fields.value(CHANNELS) {
         None => [512, 1_024],
-        Some(_) => match fields.sizes(CHANNELS, 2)?.as_deref() {
-            Some([outer, inner]) => [*outer, *inner],
+        Some(_) => match *fields.indices(CHANNELS)? {
+            [outer, inner] if outer.min(inner) > 0 && outer.max(inner) <= SIZE_MAX => {
+                [outer, inner]
+            }
             _ => return Err(fields.invalid(CHANNELS, "two sizes")),
         },
     };
@@ -307,6 +309,7 @@ mod tests {
             ("clip-l-14-224", "heads", json!(7)),
             ("sam_vit_b", "heads", json!(7)),
             ("sam_vit_b", "window_size", json!(1)),
+            ("sam_vit_b", "window_size", json!(129)),
             ("sam_vit_b", "downsample_channels", json!([512])),
             ("sam_vit_b", "global_attn_indexes", json!("all")),
         ] {

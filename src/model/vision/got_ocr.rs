@@ -13,7 +13,7 @@ use super::batch::rows;
 use super::encoder::Tower;
 use super::llava::{placeholder, side};
 use super::pixels::{Images, PatchSize, Pixels};
-use super::sam::{NORM, Sam, SamConfig, SamNames, features_on_side};
+use super::sam::{NORM, Sam, SamConfig, SamNames, WINDOWS, features_on_side};
 use super::{VisionFamily, activation, stored};
 use crate::model::config::{ConfigError, Fields, NormConfig};
 use crate::model::layers::{Linear, Part};
@@ -73,8 +73,9 @@ impl GotConfig {
             return Err(fields.invalid(PATCH, &expected));
         }
         let window = size(WINDOW, 14)?;
-        if window < 2 {
-            return Err(fields.invalid(WINDOW, "at least 2"));
+        if !WINDOWS.contains(&window) {
+            let expected = format!("{} to {}", WINDOWS.start(), WINDOWS.end());
+            return Err(fields.invalid(WINDOW, &expected));
         }
         let global_layers = match fields.value(GLOBAL) {
             None => vec![2, 5, 8, 11],
@@ -231,6 +232,7 @@ mod tests {
             ("use_abs_pos", json!(false)),
             ("patch_size", json!(15)),
             ("window_size", json!(1)),
+            ("window_size", json!(129)),
             ("global_attn_indexes", json!([-1])),
             ("hidden_act", json!("new_act")),
         ] {

@@ -1,4 +1,4 @@
-//! What several towers look up: the place of a module, and fields that have one form everywhere.
+//! Lookups of several towers: the place of a module, and fields that have one form everywhere.
 
 use playhouse_kernels::Activation;
 

@@ -1,5 +1,5 @@
-//! The image encoder of SAM (HF `SamVisionEncoder`, <https://arxiv.org/abs/2304.02643>) with two
-//! more convolutions behind it, as readers of documents have it (vLLM's `ImageEncoderViT`).
+//! The image encoder of SAM (HF `SamVisionEncoder`, <https://arxiv.org/abs/2304.02643>), as readers
+//! of documents have it (vLLM's `ImageEncoderViT`). Two more convolutions are behind it.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -9,6 +9,8 @@
 //!
 //! Most layers attend within windows, the others within images. Pixels beside an image have states,
 //! too, where its windows reach beyond it.
+
+use std::ops::RangeInclusive;
 
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{Activation, activate, add, profile::timed, select_rows};
@@ -30,6 +32,9 @@ pub(super) const NORM: NormConfig =
 const KERNEL: usize = 3;
 /// Patches between two results of the convolutions behind the neck.
 const STEP: usize = 2;
+/// The patches on a side of a window that a config may ask for. The windows of an image may be
+/// wider than the image, and take memory for all of their places.
+pub(super) const WINDOWS: RangeInclusive<usize> = 2..=128;
 
 /// The names of the modules in a checkpoint.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
-//! Attention of squares of patches with relative positions (HF `SamVisionAttention`): the score of a
-//! query and a key has the products of the query with the vectors of their distances, that of rows
-//! and that of columns.
+//! Attention of squares of patches with relative positions (HF `SamVisionAttention`). The score of a
+//! query and a key has two more products: those of the query with the vectors of their distances
+//! in rows and in columns.
 //!
 //! These products become elements of wider heads. For each row and each column of its square, a key
 //! has an element, which is zero except for its own row and column. A query has the products there.

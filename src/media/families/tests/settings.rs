@@ -145,6 +145,41 @@ fn clients_may_ask_for_fewer_tiles_of_ovis() {
 }
 
 #[test]
+fn clients_do_not_change_the_views_of_deepseek_ocr() {
+    for name in ["deepseek_ocr", "deepseek_ocr2"] {
+        let model = models().into_iter().find(|model| model.ends_with(name)).unwrap();
+        let processor = Golden::read(&model).processor(&model);
+        let made = |kwargs: Value| {
+            let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+            item.map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(made(json!({ "base_size": 80, "crop_mode": true, "normalize": true })), Ok(()));
+        for kwargs in [
+            json!({ "base_size": 64 }),
+            json!({ "image_size": 64 }),
+            json!({ "max_crops": 2 }),
+            json!({ "crop_mode": false }),
+            json!({ "normalize": false }),
+        ] {
+            assert!(made(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "), "{name}");
+        }
+    }
+}
+
+#[test]
+fn clients_do_not_ask_for_tiles_of_got_ocr() {
+    let model = models().into_iter().find(|model| model.ends_with("got_ocr2")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let made = |kwargs: Value| {
+        let item = processor.image(&drawn(61, 83), kwargs.as_object().unwrap());
+        item.map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(made(json!({ "crop_to_patches": false })), Ok(()));
+    let refused = made(json!({ "crop_to_patches": true })).unwrap_err();
+    assert!(refused.starts_with("mm_processor_kwargs: `crop_to_patches` is true"), "{refused}");
+}
+
+#[test]
 fn clients_may_ask_for_tiles_of_lfm2() {
     let model = models().into_iter().find(|model| model.ends_with("lfm2_vl-wide")).unwrap();
     let processor = Golden::read(&model).processor(&model);

@@ -348,7 +348,7 @@ fn dots_ocr_has_its_text_beside_its_tower() {
 /// In the form of DeepSeek-OCR.
 #[test]
 fn deepseek_ocr_has_a_language_config() {
-    let config = |latent: Value| {
+    let config = |latent: Value, rotated: usize| {
         read(json!({
             "architectures": ["DeepseekOCRForCausalLM"], "model_type": "deepseek_vl_v2",
             "language_config": {
@@ -358,20 +358,23 @@ fn deepseek_ocr_has_a_language_config() {
                 "moe_intermediate_size": 896, "n_group": 1, "n_routed_experts": 64,
                 "n_shared_experts": 2, "num_attention_heads": 10, "num_experts_per_tok": 6,
                 "num_hidden_layers": 12, "num_key_value_heads": 10, "q_lora_rank": null,
-                "qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "topk_group": 1,
+                "qk_nope_head_dim": 0, "qk_rope_head_dim": rotated, "topk_group": 1,
                 "topk_method": "greedy", "torch_dtype": "bfloat16", "use_mla": latent,
                 "v_head_dim": 0, "vocab_size": 129_280,
             },
             "tile_tag": "2D", "torch_dtype": "bfloat16",
         }))
     };
-    let found = config(json!(false)).unwrap();
-    assert_eq!((found.hidden_size, found.layers.len(), found.max_model_len), (1_280, 12, 8_192));
-    assert_eq!(found.eos_token_ids, [1]);
-    for latent in [json!(true), json!(null)] {
-        let error = config(latent).unwrap_err();
-        assert!(error.contains("`language_config.use_mla` is"), "{error}");
+    for latent in [json!(false), json!(null)] {
+        let found = config(latent, 0).unwrap();
+        let sizes = (found.hidden_size, found.layers.len(), found.max_model_len);
+        assert_eq!(sizes, (1_280, 12, 8_192));
+        assert_eq!(found.eos_token_ids, [1]);
     }
+    let error = config(json!(true), 0).unwrap_err();
+    assert!(error.contains("`language_config.use_mla` is true"), "{error}");
+    let error = config(json!(null), 64).unwrap_err();
+    assert!(error.contains("`language_config.qk_rope_head_dim` is 64"), "{error}");
 }
 
 #[test]
