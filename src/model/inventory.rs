@@ -6,6 +6,7 @@ mod mamba;
 mod optional;
 mod recurrent;
 mod shared_blocks;
+mod tensors;
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -18,12 +19,13 @@ use super::config::{
 };
 use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
 use super::layers::{
-    Arrangement, KvParts, LatentParts, LayerPlace, Part, QueryParts, XIELU_WEIGHTS, expert_parts,
-    inner_parts, latent_parts, lightning, qkv_parts, shared_mlp,
+    KvParts, LatentParts, LayerPlace, Part, QueryParts, XIELU_WEIGHTS, expert_parts, inner_parts,
+    latent_parts, lightning, qkv_parts, shared_mlp,
 };
 use super::{gemma3n, gemma4};
 use crate::weights::{Checkpoint, WeightsError};
 pub(super) use optional::unused_modules;
+use tensors::{Shapes, Tensors};
 
 /// The last parts of the names of tensors that no result depends on: tables of old checkpoints, and
 /// scales of 8-bit KV caches.
@@ -166,79 +168,6 @@ fn unused(checkpoint: &Checkpoint, name: &str, why: &'static str) -> ModelError 
     let path = checkpoint.path_of(name).to_owned();
     WeightsError::Unused { path, tensor: checkpoint.stored_name(name).into_owned(), why }.into()
 }
-
-/// A list of tensors that grows.
-#[derive(Default)]
-struct Tensors(Shapes);
-
-impl Tensors {
-    fn weight(&mut self, module: &str, shape: &[usize]) {
-        self.0.push((format!("{module}.weight"), shape.to_vec()));
-    }
-
-    /// Adds a linear layer of `inputs`.
-    fn part(&mut self, part: &Part, inputs: usize, has_bias: bool) {
-        let Part { module, outputs, arrangement } = part;
-        match arrangement {
-            Arrangement::AsStored | Arrangement::Rows(_) => {
-                self.weight(module, &[*outputs, inputs]);
-            }
-            Arrangement::SomeRows { of, .. } => self.weight(module, &[*of, inputs]),
-            Arrangement::Transposed => self.weight(module, &[inputs, *outputs]),
-            Arrangement::Slice { count, .. } => {
-                self.weight(module, &[*count, *outputs, inputs]);
-                if has_bias {
-                    self.0.push((format!("{module}.bias"), vec![*count, *outputs]));
-                }
-                return;
-            }
-            Arrangement::FusedByOutput { count, .. } => {
-                self.0.push((module.clone(), vec![*count, *outputs, inputs]));
-                return;
-            }
-            Arrangement::Below { count, is_transposed, .. } => {
-                let [rows, columns] = match is_transposed {
-                    false => [*outputs, inputs],
-                    true => [inputs, *outputs],
-                };
-                self.0.push((module.clone(), vec![count * rows, columns]));
-                return;
-            }
-            Arrangement::Fused { count, .. } => {
-                self.0.push((module.clone(), vec![*count, inputs, *outputs]));
-                if has_bias {
-                    self.0.push((format!("{module}_bias"), vec![*count, *outputs]));
-                }
-                return;
-            }
-        }
-        if has_bias {
-            let stored = match arrangement {
-                Arrangement::SomeRows { of, .. } => *of,
-                _ => *outputs,
-            };
-            self.0.push((format!("{module}.bias"), vec![stored]));
-        }
-    }
-
-    /// Adds a norm of hidden states.
-    fn norm(&mut self, module: &str, config: &ModelConfig) {
-        self.norm_of(module, config, config.hidden_size);
-    }
-
-    /// Adds a norm of vectors of `size`.
-    fn norm_of(&mut self, module: &str, config: &ModelConfig, size: usize) {
-        if config.norm.kind.has_weight() {
-            self.weight(module, &[size]);
-        }
-        if config.norm.kind.has_bias() {
-            self.0.push((format!("{module}.bias"), vec![size]));
-        }
-    }
-}
-
-/// Tensors by name, with their shapes.
-type Shapes = Vec<(String, Vec<usize>)>;
 
 /// Returns every tensor of the model with its shape: those outside of layers, then those of each
 /// layer.

@@ -211,6 +211,16 @@ CASES = {
         moe_intermediate_size=512, num_experts=8, sliding_window=128, num_hidden_layers=2,
         layer_types=["sliding_attention", "full_attention"],
     ),
+    "Step 3.5": family(
+        "step3p5", hidden_size=1024, intermediate_size=2048, num_attention_heads=8,
+        num_attention_groups=4, head_dim=128, sliding_window=128, num_hidden_layers=2,
+        attention_other_setting={
+            "attention_type": "sliding_attention", "num_attention_heads": 16,
+            "num_attention_groups": 4, "head_dim": 128,
+        },
+        moe_num_experts=8, moe_intermediate_size=512, share_expert_dim=512,
+        swiglu_limits=[0.0, 7.0],
+    ),
     # Layers with states.
     "Mamba": family(
         "mamba", hidden_size=1024, intermediate_size=2048, state_size=16, time_step_rank=64

@@ -24,6 +24,9 @@ const BLOCKS: &str = "block_configs";
 const WINDOW: &str = "sliding_window";
 const STATE_SIZE: &str = "ssm_state_size";
 
+/// The most layers, as in other families.
+const LAYERS_MAX: usize = 4_096;
+
 /// The kinds of layers in the order of Nemotron-H, each with the fields that a block may have.
 const KINDS: [(&str, &[&str]); 4] = [
     ("mamba", &[STATE_SIZE]),
@@ -87,12 +90,16 @@ fn blocks(fields: &Fields) -> Result<Vec<Block>, ConfigError> {
     let Some(list) = fields.value(BLOCKS) else {
         return Err(fields.missing(BLOCKS, "a list of the kinds and sizes of layers"));
     };
-    let blocks = list.as_array().filter(|list| !list.is_empty());
-    let blocks = blocks.and_then(|list| list.iter().map(|block| of_block(fields, block)).collect());
+    let list = list.as_array().filter(|list| (1..=LAYERS_MAX).contains(&list.len()));
+    // Each block has a copy of these.
+    let common = fields.without(&[BLOCKS]);
+    let blocks = list.and_then(|list| list.iter().map(|block| of_block(&common, block)).collect());
     blocks.ok_or_else(|| {
-        let expected = "a list of objects with block_type \"mamba\", \"attention\", \"mlp\" or \
-                        \"moe\", and no other fields than those of their kind";
-        fields.invalid(BLOCKS, expected)
+        let expected = format!(
+            "a list of up to {LAYERS_MAX} objects with block_type \"mamba\", \"attention\", \
+             \"mlp\" or \"moe\", and no other fields than those of their kind"
+        );
+        fields.invalid(BLOCKS, &expected)
     })
 }
 

@@ -278,7 +278,8 @@ impl Attention {
     /// Returns the bytes of weights that are pages of a file.
     pub(in crate::model) fn mapped_bytes(&self) -> u64 {
         let gate = self.gate.as_ref().map_or(0, Linear::mapped_bytes);
-        self.qkv_proj.mapped_bytes() + gate + self.o_proj.mapped_bytes()
+        let low_rank = self.low_rank.as_ref().map_or(0, LowRank::mapped_bytes);
+        self.qkv_proj.mapped_bytes() + low_rank + gate + self.o_proj.mapped_bytes()
     }
 
     /// Loads the attention of the layer at `place`.

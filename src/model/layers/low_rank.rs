@@ -26,6 +26,11 @@ impl LowRank {
         Tensor::cat(vec![q, qkv.narrow(1, self.rank, rest)], 1)
     }
 
+    /// Returns the bytes of weights that are pages of a file.
+    pub(super) fn mapped_bytes(&self) -> u64 {
+        self.output.mapped_bytes()
+    }
+
     /// Loads both for the layer at `place`, if its queries have a low rank.
     pub(super) fn load(
         loader: &mut WeightLoader<'_>,
