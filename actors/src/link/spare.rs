@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 use super::{
     peer::{End, LoadError, Loaded, Loading},
@@ -105,7 +105,10 @@ async fn wait(
 }
 
 async fn load(launcher: &dyn EngineLauncher, silence_max: Duration) -> Result<Loaded, LoadError> {
-    Loading::begin(launcher, silence_max)?.loaded(|_| ()).await
+    let began = Instant::now();
+    let loaded = Loading::begin(launcher, silence_max)?.loaded(|_| ()).await?;
+    tracing::debug!(took = ?began.elapsed(), "a spare engine process has loaded its model");
+    Ok(loaded)
 }
 
 /// Watches a loaded process until it is wanted.

@@ -286,7 +286,10 @@ impl EngineProcess {
     /// Ends with a process. Questions to it have no answers.
     pub(crate) fn detach(&self) {
         // Before the engine counts as one without a process: its requests would go on in others.
-        self.wait.begin(self.spare.lock().as_ref().map(Spare::readiness));
+        let spare = self.spare.lock().as_ref().map(Spare::readiness);
+        let is_ready = spare.as_ref().is_some_and(|is_ready| is_ready.load(Ordering::Acquire));
+        tracing::debug!(engine = %self.engine, is_ready, "the spare engine process is wanted");
+        self.wait.begin(spare);
         self.is_serving.store(false, Ordering::SeqCst);
         self.is_late.store(false, Ordering::Relaxed);
         let line = self.line.write().take();
