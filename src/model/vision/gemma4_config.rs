@@ -10,12 +10,12 @@ use crate::model::config::{ConfigError, Fields};
 /// The numbers of pixels before the tower's own.
 pub(super) const SCALE: PixelScale = PixelScale { mean: [0.0; 3], std: [1.0; 3], ..UNIT_SCALE };
 
-/// Returns how bytes become numbers, by the fields of an image processor. Its class does not
-/// normalise by default.
-pub(crate) fn scale(processor: &Fields) -> Result<PixelScale, ConfigError> {
+/// Returns how bytes become numbers, by the fields of a processor. `normalizes` is the default of
+/// its class: that of images does not, and that of videos does.
+pub(crate) fn scale(processor: &Fields, normalizes: bool) -> Result<PixelScale, ConfigError> {
     const NORMALIZES: &str = "do_normalize";
     match processor.value(NORMALIZES) {
-        None => scale_of(&processor.with(NORMALIZES, false.into()), SCALE),
+        None => scale_of(&processor.with(NORMALIZES, normalizes.into()), SCALE),
         Some(_) => scale_of(processor, SCALE),
     }
 }

@@ -244,7 +244,7 @@ impl VisionPlan {
                 };
                 let placeholders = Gemma4Images::read(family, outer)?.placeholders.into();
                 let plan = plain(tower, gemma4_config::SCALE, placeholders)?;
-                let scale = gemma4_scale(&processor.image)?;
+                let scale = gemma4_scale(&processor.image, false)?;
                 let attention = gemma4_config::attention(family, outer)?;
                 Ok(plan.map(|plan| Self { scale, attention, ..plan }))
             }
