@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 45] = [
+    let cases: [(&str, &str, Value); 47] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -72,9 +72,11 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("dots_ocr-bias", "/vision_config/rms_norm_eps", json!(-1.0)),
         ("dots_ocr-bias", "/vision_config/use_bias", json!("no")),
         ("gemma4_unified", "/vision_config/output_proj_dims", json!(24)),
+        ("gemma4_unified", "/vision_config/pooling_kernel_size", json!(1 << 20)),
         ("gemma4_unified", "/text_config/use_bidirectional_attention", json!("all")),
         ("kimi_vl", "/vision_config/init_pos_emb_width", json!(6)),
         ("kimi_vl", "/vision_config/merge_kernel_size", json!([2, 3])),
+        ("kimi_vl", "/vision_config/merge_kernel_size", json!([1 << 20, 1 << 20])),
         ("kimi_k25-authors", "/vision_config/mm_projector_type", json!("mlp")),
         ("aria", "/vision_config/patch_size", json!(27)),
         ("aria", "/projector_patch_to_query_dict", json!({ "4900": 0 })),

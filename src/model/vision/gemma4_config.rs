@@ -36,6 +36,21 @@ pub(super) fn attention(
     })
 }
 
+/// Reads the pixels on a side of a patch, and the patches on a side of a square.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] if squares are absurdly large, so that sizes of tensors may overflow.
+pub(super) fn square(fields: &Fields) -> Result<[usize; 2], ConfigError> {
+    const SQUARE_MAX: usize = 1 << 12;
+    const POOLING: &str = "pooling_kernel_size";
+    let patch = fields.size("patch_size")?.unwrap_or(16);
+    let pooling = fields.size(POOLING)?.unwrap_or(3);
+    match patch * pooling <= SQUARE_MAX {
+        true => Ok([patch, pooling]),
+        false => Err(fields.invalid(POOLING, &format!("squares of at most {SQUARE_MAX} pixels"))),
+    }
+}
+
 /// The facts about the images of Gemma 4 that their processor needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gemma4Images {
