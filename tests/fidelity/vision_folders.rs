@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 61] = [
+    let cases: [(&str, &str, Value); 64] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -66,6 +66,7 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("exaone4_5", "/vision_config/num_key_value_heads", json!(3)),
         ("gemma4", "/vision_config/head_dim", json!(6)),
         ("gemma4", "/vision_config/rope_parameters/rope_type", json!("linear")),
+        ("gemma4", "/text_config/pad_token_id", json!(512)),
         ("gemma4-vision", "/vision_config/num_key_value_heads", json!(3)),
         ("gemma4-vision", "/vision_config/standardize", json!("yes")),
         ("dots_ocr-bias", "/vision_config/rms_norm_eps", json!(-1.0)),
@@ -88,9 +89,11 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("blip2", "/qformer_config/encoder_hidden_size", json!(20)),
         ("blip2-wide", "/vision_config/num_attention_heads", json!(5)),
         ("gemma4_unified", "/vision_config/output_proj_dims", json!(24)),
+        ("gemma4_unified", "/vision_config/pooling_kernel_size", json!(1 << 20)),
         ("gemma4_unified", "/text_config/use_bidirectional_attention", json!("all")),
         ("kimi_vl", "/vision_config/init_pos_emb_width", json!(6)),
         ("kimi_vl", "/vision_config/merge_kernel_size", json!([2, 3])),
+        ("kimi_vl", "/vision_config/merge_kernel_size", json!([1 << 20, 1 << 20])),
         ("kimi_k25-authors", "/vision_config/mm_projector_type", json!("mlp")),
         ("aria", "/vision_config/patch_size", json!(27)),
         ("aria", "/projector_patch_to_query_dict", json!({ "4900": 0 })),

@@ -118,7 +118,7 @@ impl Sizes {
 impl VideoRules {
     fn read(processor: &ProcessorConfig, images: Gemma4Images) -> Result<Self, ConfigError> {
         let fields = &processor.video;
-        if gemma4_scale(fields)? != gemma4_scale(&processor.image)? {
+        if gemma4_scale(fields, true)? != gemma4_scale(&processor.image, false)? {
             return Err(fields.invalid("image_mean", "the numbers of images"));
         }
         Ok(Self {

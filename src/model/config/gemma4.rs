@@ -33,22 +33,31 @@ pub struct MediaTokens {
 
 impl MediaTokens {
     /// Reads the tokens of a multimodal class with the fields `outer`, whose text model has the
-    /// fields `text`.
+    /// fields `text` and a vocabulary of `vocab_size`.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] if a field is no id of a token.
-    pub(super) fn read(outer: &Fields, text: &Fields) -> Result<Self, ConfigError> {
+    pub(super) fn read(
+        outer: &Fields,
+        text: &Fields,
+        vocab_size: usize,
+    ) -> Result<Self, ConfigError> {
+        const PADDING: &str = "pad_token_id";
         let token = |fields: &Fields, field: &str, default: u32| match fields.count(field)? {
             None => Ok(default),
             Some(id) => u32::try_from(id).map_err(|_| fields.invalid(field, "the id of a token")),
         };
+        let padding = token(text, PADDING, 0)?;
+        if padding as usize >= vocab_size {
+            return Err(text.invalid(PADDING, &format!("a token of the {vocab_size}")));
+        }
         Ok(Self {
             placeholders: [
                 token(outer, "image_token_id", 258_880)?,
                 token(outer, "video_token_id", 258_884)?,
                 token(outer, "audio_token_id", 258_881)?,
             ],
-            padding: token(text, "pad_token_id", 0)?,
+            padding,
         })
     }
 

@@ -269,7 +269,7 @@ impl ModelConfig {
         config.quantization = quantization::read(outer)?.or(config.quantization);
         config.wrapped = Some(wrapped);
         if let Some(gemma4) = &mut config.gemma4 {
-            gemma4.media_tokens = Some(MediaTokens::read(outer, &fields)?);
+            gemma4.media_tokens = Some(MediaTokens::read(outer, &fields, config.vocab_size)?);
         }
         Ok(config)
     }

@@ -15,6 +15,7 @@ use playhouse_kernels::{Activation, add, profile::timed, scale};
 use super::activation;
 use super::batch::{AxialRotary, rows, sequences};
 use super::encoder::Tower;
+use super::gemma4_config::square;
 use super::gemma4_layer::{Layer, LayerShape};
 use super::grid::Grid;
 use super::pixels::{PatchSize, Pixels};
@@ -64,6 +65,7 @@ impl Gemma4Config {
         if !head_dim.is_multiple_of(4) {
             return Err(fields.invalid(HEAD, "a multiple of 4: half of a head for each axis"));
         }
+        let [patch, pooling] = square(fields)?;
         Ok(Self {
             layer: LayerShape {
                 hidden_size: size("hidden_size", 768)?,
@@ -76,8 +78,8 @@ impl Gemma4Config {
                 clips: fields.flag_or("use_clipped_linears", false)?,
             },
             num_layers: size("num_hidden_layers", 16)?,
-            patch: PatchSize { side: size("patch_size", 16)?, frames: 1 },
-            pooling: size("pooling_kernel_size", 3)?,
+            patch: PatchSize { side: patch, frames: 1 },
+            pooling,
             num_positions: size("position_embedding_size", 10_240)?,
             rope_theta: rope_theta(fields)?,
             standardizes: fields.flag_or("standardize", false)?,

@@ -10,12 +10,12 @@ use crate::model::config::{ConfigError, Fields};
 /// The numbers of pixels before the tower's own.
 pub(super) const SCALE: PixelScale = PixelScale { mean: [0.0; 3], std: [1.0; 3], ..UNIT_SCALE };
 
-/// Returns how bytes become numbers, by the fields of an image processor. Its class does not
-/// normalise by default.
-pub(crate) fn scale(processor: &Fields) -> Result<PixelScale, ConfigError> {
+/// Returns how bytes become numbers, by the fields of a processor. `normalizes` is the default of
+/// its class: that of images does not, and that of videos does.
+pub(crate) fn scale(processor: &Fields, normalizes: bool) -> Result<PixelScale, ConfigError> {
     const NORMALIZES: &str = "do_normalize";
     match processor.value(NORMALIZES) {
-        None => scale_of(&processor.with(NORMALIZES, false.into()), SCALE),
+        None => scale_of(&processor.with(NORMALIZES, normalizes.into()), SCALE),
         Some(_) => scale_of(processor, SCALE),
     }
 }
@@ -34,6 +34,21 @@ pub(super) fn attention(
         true => ItemAttention::WithinItems,
         false => ItemAttention::None,
     })
+}
+
+/// Reads the pixels on a side of a patch, and the patches on a side of a square.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] if squares are absurdly large, so that sizes of tensors may overflow.
+pub(super) fn square(fields: &Fields) -> Result<[usize; 2], ConfigError> {
+    const SQUARE_MAX: usize = 1 << 12;
+    const POOLING: &str = "pooling_kernel_size";
+    let patch = fields.size("patch_size")?.unwrap_or(16);
+    let pooling = fields.size(POOLING)?.unwrap_or(3);
+    match patch * pooling <= SQUARE_MAX {
+        true => Ok([patch, pooling]),
+        false => Err(fields.invalid(POOLING, &format!("squares of at most {SQUARE_MAX} pixels"))),
+    }
 }
 
 /// The facts about the images of Gemma 4 that their processor needs.

@@ -13,6 +13,7 @@ use playhouse_kernels::{WeightVector, add, layer_norm, profile::timed};
 
 use super::batch::rows;
 use super::encoder::Tower;
+use super::gemma4_config;
 use super::grid::Grid;
 use super::pixels::{PatchSize, Pixels};
 use super::qwen::{Patches, apart};
@@ -52,7 +53,7 @@ impl UnifiedConfig {
         let size = |field: &str, default: usize| {
             Ok::<usize, ConfigError>(fields.size(field)?.unwrap_or(default))
         };
-        let (patch, pooling) = (size("patch_size", 16)?, size("pooling_kernel_size", 3)?);
+        let [patch, pooling] = gemma4_config::square(fields)?;
         let side = patch * pooling;
         if size(SIDE, side)? != side {
             return Err(fields.invalid(SIDE, &format!("{side}: patch_size in squares")));

@@ -255,7 +255,7 @@ impl VisionPlan {
                 };
                 let placeholders = Gemma4Images::read(family, outer)?.placeholders.into();
                 let plan = one_axis(tower, gemma4_config::SCALE, placeholders)?;
-                let scale = gemma4_scale(&processor.image)?;
+                let scale = gemma4_scale(&processor.image, false)?;
                 let attention = gemma4_config::attention(family, outer)?;
                 Ok(plan.map(|plan| Self { scale, attention, ..plan }))
             }

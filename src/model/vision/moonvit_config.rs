@@ -28,6 +28,8 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 /// The object with the fields of the processor in the form of these authors.
 const PROCESSOR: &str = "media_proc_cfg";
 const MERGE: &str = "merge_kernel_size";
+/// The most patches on a side of a square, so that sizes of tensors do not overflow.
+const MERGE_MAX: usize = 64;
 
 /// The shape of a tower.
 #[derive(Debug, Clone)]
@@ -115,15 +117,17 @@ impl MoonConfig {
 
 /// Returns the patches on a side of a square: a number, or two equal ones.
 fn merge_size(fields: &Fields, field: &str) -> Result<usize, ConfigError> {
-    let wrong = || fields.invalid(field, "two equal numbers above 0");
-    match fields.value(field).map(Value::as_array) {
-        None => Ok(2),
-        Some(None) => fields.size(field)?.ok_or_else(wrong),
+    let merge = match fields.value(field).map(Value::as_array) {
+        None => Some(2),
+        Some(None) => fields.size(field)?,
         Some(Some(_)) => match *fields.indices(field)? {
-            [rows, columns] if rows == columns && rows > 0 => Ok(rows),
-            _ => Err(wrong()),
+            [rows, columns] if rows == columns => Some(rows),
+            _ => None,
         },
-    }
+    };
+    let merge = merge.filter(|merge| (1..=MERGE_MAX).contains(merge));
+    let expected = format!("two equal numbers from 1 to {MERGE_MAX}");
+    merge.ok_or_else(|| fields.invalid(field, &expected))
 }
 
 /// Returns the base of the wavelengths.
