@@ -159,7 +159,7 @@ async fn an_aborted_request_may_be_sent_again() {
         let answer = sent.await.unwrap().unwrap();
         assert_eq!(answer.status(), 503);
         assert!(answer.headers().contains_key("retry-after"));
-        // The next list is told from this one by what is open.
+        // The next list begins when nothing of this one is open.
         while served.engine.open_requests() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

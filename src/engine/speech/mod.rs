@@ -42,7 +42,7 @@ pub enum SpeechTask {
     Translate,
 }
 
-/// What a prompt asks for.
+/// The order of a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct SpeechOrder<'a> {
     /// The task of the model.

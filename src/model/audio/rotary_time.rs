@@ -5,9 +5,10 @@
 //! | states of a sound | `[windows · states, hidden_size]`; the last window may be shorter |
 //! | cosines and sines | `[states, rotary_dim]`: half of them by the window, half by the state |
 //!
-//! The elements of a state rotate in neighbouring pairs. An angle is a frequency, times the place
-//! of the window or of the state in it, times the time of the state since the beginning of the
-//! sound. All are computed in float32, as in transformers: the angles of a long sound are large.
+//! The elements of a state rotate in neighbouring pairs. An angle is a frequency, times a place,
+//! times the time of the state since the beginning of the sound. The place is that of the window,
+//! or that of the state in it. All are computed in float32, as in transformers: the angles of a
+//! long sound are large.
 
 use std::f32::consts::{PI, TAU};
 

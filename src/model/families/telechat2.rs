@@ -1,9 +1,9 @@
 //! TeleChat and TeleChat2: `TeleChat2ForCausalLM` of their folders' own code, and of vLLM.
 //!
-//! Llama with one matrix for keys and values, head by head, and with biases of the projections that
-//! end attention and MLP (<https://arxiv.org/abs/2507.18013>). The authors' code has other
-//! frequencies for texts longer than those of the training. vLLM has not, and the context ends
-//! there (`seq_length`).
+//! Llama with one matrix for keys and values, head by head. The projections that end attention and
+//! MLP have biases (<https://arxiv.org/abs/2507.18013>). The authors' code has other frequencies
+//! for texts longer than those of the training. vLLM has not, and the context ends there
+//! (`seq_length`).
 
 use super::{
     AttentionNames, Bias, ConfigError, Defaults, Family, Fields, MlpRule, ModelConfig, QkvNames,

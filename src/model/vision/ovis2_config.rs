@@ -172,13 +172,14 @@ impl OvisImages {
         std::iter::once(self.placeholder).chain(self.marks).collect()
     }
 
-    /// Returns the number of images of an item with so many tiles. A single tile is the whole image.
+    /// Returns the number of images of an item with so many tiles. A single tile is the whole
+    /// image.
     pub(crate) fn with_whole(num_tiles: usize) -> usize {
         if num_tiles > 1 { num_tiles.saturating_add(1) } else { num_tiles }
     }
 
-    /// Returns the embeddings of an image with tiles in these rows and columns, which have `squares`
-    /// embeddings each.
+    /// Returns the embeddings of an image with tiles in these rows and columns. Each tile has
+    /// `squares` embeddings.
     pub(crate) fn num_embeds(squares: usize, [rows, columns]: [usize; 2]) -> usize {
         let num_tiles = rows * columns;
         // The begin, the end of the whole image and the end; and marks between tiles.

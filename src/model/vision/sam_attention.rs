@@ -1,5 +1,5 @@
-//! Attention of squares of patches with relative positions (HF `SamVisionAttention`). The score of a
-//! query and a key has two more products: those of the query with the vectors of their distances
+//! Attention of squares of patches with relative positions (HF `SamVisionAttention`). The score of
+//! a query and a key has two more products: those of the query with the vectors of their distances
 //! in rows and in columns.
 //!
 //! These products become elements of wider heads. For each row and each column of its square, a key
