@@ -203,7 +203,7 @@ impl CutOutput {
 }
 
 /// Calls `check` with every output of pairs of parsers, cut at every character, with each reason to
-/// end. Each parser of calls is alone, with its namesake, and with a third of the others. The
+/// end. Each parser of calls is alone, with its namesake, and with an eighth of the others. The
 /// outputs are two calls, a call within text, a malformed call, required calls and a named call.
 pub(crate) fn for_each_cut_output(mut check: impl FnMut(&CutOutput)) {
     let none = ("none", "");
@@ -211,7 +211,7 @@ pub(crate) fn for_each_cut_output(mut check: impl FnMut(&CutOutput)) {
         let thought = thought.strip_suffix("yes").unwrap_or(thought);
         for (column, (tools, call)) in CALLS.iter().enumerate() {
             let is_chosen = reasoning == "none" || reasoning.starts_with(tools);
-            if !is_chosen && !(row + column).is_multiple_of(3) {
+            if !is_chosen && !(row + column).is_multiple_of(8) {
                 continue;
             }
             let style = test_style(tools, reasoning, ToolChoice::Auto);

@@ -9,8 +9,16 @@ use crate::api::StructuredOutput;
 use crate::grammar::tests::{accepts, store};
 
 /// Formats in which only a call begins as a call does, and whose arguments are JSON.
-const HELD: [&str; 7] =
-    ["hermes", "mistral", "deepseek_v3", "deepseek_v31", "granite", "phi4_mini_json", "kimi_k2"];
+const HELD: [&str; 8] = [
+    "hermes",
+    "mistral",
+    "deepseek_v3",
+    "deepseek_v31",
+    "granite",
+    "phi4_mini_json",
+    "kimi_k2",
+    "plamo3",
+];
 
 /// Returns a request for the same tools, with `weather` strict.
 fn strict(parallel_tool_calls: bool) -> TurnRequest {

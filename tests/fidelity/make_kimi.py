@@ -219,7 +219,9 @@ def pixels_of(name, fields, size):
         return patches.permute(0, 3, 1, 4, 2).reshape(rows * side, columns * side, 3).numpy()
     fields = fields.get("media_proc_cfg", fields)
     height, width = target(name, fields, *size)
-    resized = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
+    # Pillow 13 changes the height first where that is cheaper, and earlier ones never do.
+    across = image.resize((width, image.height), Image.Resampling.BICUBIC)
+    resized = np.asarray(across.resize((width, height), Image.Resampling.BICUBIC))
     merge = fields["merge_kernel_size"]
     square = fields["patch_size"] * (merge[0] if isinstance(merge, list) else merge)
     return np.pad(resized, ((0, -height % square), (0, -width % square), (0, 0)))
