@@ -38,7 +38,7 @@ DRAFT = Shape(VOCAB_SIZE, 96, 256, 4, 3, 1, 32)
 PLANS = {
     "main": (3_600, 3e-3, 0.05, 48),
     "further": (480, 6e-4, 0.05, 48),
-    "tools": (1_400, 1.5e-3, 0.05, 24),
+    "tools": (2_000, 1.5e-3, 0.05, 24),
     "draft": (1_200, 4e-3, 0.02, 64),
     "lora": (300, 2e-3, 0.0, 64),
 }
@@ -46,7 +46,7 @@ PLANS = {
 SHARES = {
     "further": {"arithmetic": 4.0},
     "tools": {
-        "ordinary tools": 13.0, "parallel calls": 7.0, "no tool": 5.0, "schemas": 3.0,
+        "tools": 4.0, "ordinary tools": 13.0, "parallel calls": 7.0, "no tool": 5.0, "schemas": 3.0,
         "talk": 1.5, "facts": 2.0, "unknown": 1.2, "quoted": 0.05, "rare": 0.12,
     },
     "lora": {"talk": 4.0, "facts": 4.0},
