@@ -166,7 +166,8 @@ class Lessons(unittest.TestCase):
             texts = [list(answers(c))[0] for c in kept]
             shifted = texts[1:] + texts[:1]
             accepted = sum(check.accepts(c.checks[0], t) for c, t in zip(kept, shifted))
-            limit = 60 if skill == "unknown" else 35 if skill == "reasoning" else 20
+            # Refusals are alike, and so is half of what is yes or no.
+            limit = {"unknown": 60, "reasoning": 35, "no tool": 35}.get(skill, 20)
             self.assertLessEqual(accepted, limit, skill)
             for conversation in kept:
                 self.assertFalse(check.accepts(conversation.checks[0], ""))
