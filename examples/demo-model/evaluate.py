@@ -23,7 +23,7 @@ from lessons.check import accepts
 from lessons.tools import by_hand
 from trainer import export
 from trainer.generate import Sampling, likeliest, written
-from trainer.measure import agreement, answers
+from trainer.measure import CONSTRAINED, agreement, answers
 from trainer.text import render
 
 HERE = Path(__file__).parent
@@ -61,6 +61,14 @@ def guesses(model, folder, tokenizer, skills, count):
     found = [agreement(model, draft, tokenizer, skill, count) for skill in skills]
     same, total = (sum(each) for each in zip(*found))
     print(f"{same / total:.1%} of {total} tokens")
+
+
+def is_json(text):
+    """Returns whether a text under a schema came to its end."""
+    try:
+        return json.loads(text) is not None
+    except ValueError:
+        return False
 
 
 def asked_by_hand(model, tokenizer, args, device):
@@ -104,6 +112,9 @@ def main():
         right = args.count - len({answer.item for answer in wrong})
         worst = min(worst, right / args.count)
         print(f"| {skill} | {right / args.count:.1%} | {right} |", flush=True)
+        if skill in CONSTRAINED:
+            ended = sum(is_json(answer.text) for answer in given)
+            print(f"| {skill}: ended | {ended / len(given):.1%} | {ended} |", flush=True)
         for answer in wrong[: args.wrong]:
             print(f"    {answer.prompt[-300:]!r}")
             print(f"      expected {answer.gold!r}\n      got      {answer.text!r}")

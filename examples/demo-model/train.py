@@ -46,7 +46,7 @@ PLANS = {
 SHARES = {
     "further": {"arithmetic": 4.0},
     "tools": {
-        "tools": 4.0, "ordinary tools": 13.0, "parallel calls": 7.0, "no tool": 5.0, "schemas": 3.0,
+        "tools": 4.0, "ordinary tools": 13.0, "parallel calls": 7.0, "no tool": 5.0, "schemas": 4.0,
         "talk": 1.5, "facts": 2.0, "unknown": 1.2, "quoted": 0.05, "rare": 0.12,
     },
     "lora": {"talk": 4.0, "facts": 4.0},
