@@ -2,6 +2,7 @@
 
     python examples/demo-model/train.py            # the model
     python examples/demo-model/train.py --further  # then an eighth more, on other lessons
+    python examples/demo-model/train.py --tools    # then the model of the folder, mostly on tools
     python examples/demo-model/train.py --draft    # then a draft model of the same tokenizer
     python examples/demo-model/train.py --lora     # then an adapter that speaks as a pirate
     python examples/demo-model/train.py --embedder # then a head that makes vectors
@@ -37,12 +38,21 @@ DRAFT = Shape(VOCAB_SIZE, 96, 256, 4, 3, 1, 32)
 PLANS = {
     "main": (3_600, 3e-3, 0.05, 48),
     "further": (480, 6e-4, 0.05, 48),
+    "tools": (2_000, 1.5e-3, 0.05, 24),
     "draft": (1_200, 4e-3, 0.02, 64),
     "lora": (300, 2e-3, 0.0, 64),
 }
 
-SHARES = {"further": {"arithmetic": 4.0}, "lora": {"talk": 4.0, "facts": 4.0}}
-"""Shares of skills that replace the usual ones: facts learned by heart are forgotten first."""
+SHARES = {
+    "further": {"arithmetic": 4.0},
+    "tools": {
+        "tools": 4.0, "ordinary tools": 13.0, "parallel calls": 7.0, "no tool": 5.0, "schemas": 4.0,
+        "talk": 1.5, "facts": 2.0, "unknown": 1.2, "quoted": 0.05, "rare": 0.12,
+    },
+    "lora": {"talk": 4.0, "facts": 4.0},
+}
+"""Shares of skills that replace the usual ones: facts learned by heart are forgotten first. `quoted`
+and `rare` are shares of all conversations, which have random tokens."""
 
 PROCESSES_MAX = 8
 
@@ -56,6 +66,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--further", action="store_true", help="train the trained model further")
+    which.add_argument("--tools", action="store_true", help="train the folder's model on tools")
     which.add_argument("--draft", action="store_true", help="train the draft model")
     which.add_argument("--lora", action="store_true", help="train the adapter")
     which.add_argument("--embedder", action="store_true", help="train the head that makes vectors")
@@ -77,7 +88,8 @@ def arguments():
 def tokenizer_of(args):
     """Returns the model's tokenizer, trained first if there is none. Draft and adapter use it, too."""
     what = kind(args)
-    path = (args.work if what in ("main", "further") else args.out) / "tokenizer.json"
+    folders = {"main": args.work, "further": args.work, "tools": HERE}
+    path = folders.get(what, args.out) / "tokenizer.json"
     if not path.exists():
         if what != "main":
             raise SystemExit(f"{path} does not exist: train the model first, without --{what}")
@@ -131,11 +143,13 @@ def train(team, args):
         model = lora.adapt(export.load(args.out)).to(device)
     elif what == "further":
         model = trained(args).to(device)
+    elif what == "tools":
+        model = export.load(HERE).to(device)
     else:
         model = Model(MAIN if what == "main" else DRAFT).to(device)
     steps, lr, weight_decay, conversations = PLANS[what]
     style = pirate.style if what == "lora" else None
-    seed = args.seed + (what == "further")
+    seed = args.seed + (what == "further") + 2 * (what == "tools")
     shares = SHARES.get(what, {})
     batches = Batches(tokenizer, seed, conversations, ROWS_TOKENS_MAX, style=style, shares=shares)
     plan = Plan(

@@ -1,4 +1,4 @@
-"""Text made from nothing but a seed: conversations of thirteen skills, each with its checks."""
+"""Text made from nothing but a seed: conversations of many skills, each with its checks."""
 
 import random
 
@@ -11,6 +11,7 @@ from . import (
     facts,
     letters,
     reasoning,
+    schemas,
     sorting,
     stories,
     talk,
@@ -29,6 +30,10 @@ SKILLS = {
     "stories": (stories.lesson, 1.0),
     "json": (extraction.lesson, 1.5),
     "tools": (tools.lesson, 2.8),
+    "ordinary tools": (tools.ordinary.lesson, 6.0),
+    "parallel calls": (tools.ordinary.parallel, 2.5),
+    "no tool": (tools.ordinary.no_tool, 2.0),
+    "schemas": (schemas.lesson, 1.5),
     "reasoning": (reasoning.lesson, 4.0),
     "unknown": (unknown.lesson, 0.9),
     "echo": (echo.lesson, 1.8),
@@ -53,7 +58,7 @@ def conversation(seed, index, held_out=False, skills=None, shares=()):
     skill = rng.choices(names, [shares.get(name, SKILLS[name][1]) for name in names])[0]
     made = SKILLS[skill][0](rng, Split(held_out))
     for message in made.messages:
-        if message["role"] == "user" and rng.random() < 0.15:
+        if message["role"] == "user" and not made.is_exact and rng.random() < 0.15:
             message["content"] = _casual(message["content"])
     if rng.random() < 0.15:
         made.messages.insert(0, {"role": "system", "content": rng.choice(_SYSTEM)})
@@ -63,7 +68,8 @@ def conversation(seed, index, held_out=False, skills=None, shares=()):
 _FIRST_WORDS = set(
     "what where who which how is are do does can could please tell hello hi "
     "hey and now thanks thank "
-    "add count sort spell reverse write why when whose add subtract multiply list calculate".split()
+    "add count sort spell reverse write why when whose add subtract multiply list calculate "
+    "search find send email set translate show check will give divide compute look".split()
 )
 
 

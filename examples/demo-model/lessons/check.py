@@ -53,6 +53,10 @@ def calls(value):
     return {"kind": "calls", "value": value}
 
 
+def fits(schema):
+    return {"kind": "fits", "value": schema}
+
+
 def refuses():
     return {"kind": "refuses"}
 
@@ -112,6 +116,23 @@ def _calls(check, text):
         return False
 
 
+_TYPES = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}
+
+
+def _fits(check, text):
+    """Is a whole object with the properties of a schema, each of its type."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    properties = check["value"]["properties"]
+    return (
+        isinstance(found, dict)
+        and found.keys() == properties.keys()
+        and all(isinstance(found[key], _TYPES[each["type"]]) for key, each in properties.items())
+    )
+
+
 def _refuses(_, text):
     return _REFUSAL.search(text) is not None
 
@@ -134,6 +155,7 @@ _CHECKS = {
     "yes_no": _yes_no,
     "data": _data,
     "calls": _calls,
+    "fits": _fits,
     "refuses": _refuses,
     "story": _story,
 }

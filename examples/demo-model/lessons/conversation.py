@@ -10,6 +10,10 @@ class Conversation:
     messages: list = field(default_factory=list)
     checks: list = field(default_factory=list)
     tools: list | None = None
+    is_exact: bool = False
+    """Whether the last mark of a question is part of what it asks for."""
+    is_given_keys: bool = False
+    """Whether a schema gives the keys of an answer in JSON, so that they are not learned."""
 
     def system(self, text):
         self.messages.append({"role": "system", "content": text})

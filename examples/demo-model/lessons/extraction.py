@@ -34,19 +34,30 @@ _EVENTS = [
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 
 
-def lesson(rng, split):
+def told(rng, split):
+    """Returns a sentence, and all that it tells."""
+    text, values, _ = _sentence(rng, split)
+    return text, values
+
+
+def _sentence(rng, split):
     texts, fields = rng.choice([(_PEOPLE, _person), (_ORDERS, _order), (_EVENTS, _event)])
     values = split.draw(lambda: tuple(fields(rng).items()), "record")
     values = dict(values)
     template = rng.choice(texts)
     keys = [key for key in values if "{" + key + "}" in template]
-    rng.shuffle(keys)
-    keys = keys[: rng.randint(2, len(keys))]
     article = {"job": "a " if not template.startswith("The new") else ""}
-    told = values | {
+    spoken = values | {
         key: f"{article.get(key, '')}{values[key]}" for key in article if key in values
     }
-    question = split.say(rng, *_ASK, keys=_told(keys), text=template.format(**told))
+    return template.format(**spoken), {key: values[key] for key in keys}, keys
+
+
+def lesson(rng, split):
+    text, values, keys = _sentence(rng, split)
+    rng.shuffle(keys)
+    keys = keys[: rng.randint(2, len(keys))]
+    question = split.say(rng, *_ASK, keys=_told(keys), text=text)
     wanted = {key: values[key] for key in keys}
     return one(question, json.dumps(wanted, ensure_ascii=False), check.data(wanted))
 

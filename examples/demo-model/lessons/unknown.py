@@ -53,10 +53,15 @@ def lesson(rng, split):
         town = split.draw(lambda: invented_town(rng), "no town")
         templates = facts.TOWN[rng.choice(list(facts.TOWN))][0]
         return _refuse(split.say(rng, *templates, x=town), f"I don't know a town called {town}.")
-    if kind < 0.85:
-        subject = split.draw(lambda: rng.choice(SUBJECTS), "subject")
-        return _refuse(split.say(rng, *_SUBJECT, x=subject), rng.choice(_ANSWERS))
-    return _refuse(split.say(rng, *_TASKS), rng.choice(_ANSWERS))
+    return _refuse(question(rng, split, kind < 0.85), rng.choice(_ANSWERS))
+
+
+def question(rng, split, of_subject=True):
+    """Returns a question about a subject of the real world, or for a task beyond the model."""
+    if not of_subject:
+        return split.say(rng, *_TASKS)
+    subject = split.draw(lambda: rng.choice(SUBJECTS), "subject")
+    return split.say(rng, *_SUBJECT, x=subject)
 
 
 def stranger(rng, split):

@@ -23,7 +23,8 @@ import lessons
 from trainer import export, lora, parallel, text
 from trainer import tokenizer as tokenizers
 from trainer.batches import Batches, document, hides_its_thought
-from trainer.generate import greedy
+from trainer.constrained import Constraint, Grammar
+from trainer.generate import Sampling, greedy, likeliest, written
 from trainer.loop import Plan, Training, rate
 from trainer.model import Model, Shape
 from trainer.optimizer import orthogonalised
@@ -96,6 +97,9 @@ class Tokens(unittest.TestCase):
             golds = {gold + "<|im_end|>" for _, gold in text.prompts(conversation)}
             learned = {part for part, is_learned in document("document", index) if is_learned}
             bare = any(part.endswith("<|endoftext|>") for part in learned)
+            if conversation.is_given_keys:
+                # The keys are left out, and what is left are parts of the answers.
+                golds = {part for part in learned if any(part in gold for gold in golds)}
             self.assertTrue(bare or learned <= golds, (learned, golds))
             self.assertTrue(learned)
 
@@ -151,6 +155,59 @@ class TheModel(unittest.TestCase):
         name = "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"
         self.assertEqual(tensors[name].shape, (48, lora.RANK))
         self.assertEqual(len(tensors), SHAPE.num_hidden_layers * len(lora.TARGETS) * 2)
+
+
+class Decoding(unittest.TestCase):
+    def test_sampling_keeps_to_the_likeliest_tokens(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = {"temperature": 1.0, "top_k": 3, "top_p": 0.6}
+            (Path(folder) / "generation_config.json").write_text(json.dumps(config))
+            pick = Sampling(Path(folder))
+        logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]] * 400).log()
+        # The second is needed for 60 %, the third is not, the fourth is not of the best three.
+        self.assertEqual(set(pick(logits).tolist()), {0, 1})
+        self.assertEqual(pick(torch.tensor([[0.1, 0.9]] * 9).repeat(1, 2).log()).shape, (9,))
+
+    def test_a_grammar_is_that_of_json_with_the_same_keys_and_types(self):
+        grammar = Grammar([{"a": "x", "b": 1}, {"c": 1.5, "d": True}])
+        right = ['[{"a": "", "b": 0}, {"c": 20.25, "d": false}]',
+                 '[{"a": "say \\"é\\"", "b": -12}, {"c": -3, "d": true}]']
+        wrong = ['[{"b"', '[{"a": 1', '[{"a": "x", "b": 01', '[{"a": "x", "b": 1.',
+                 '[{"a": "\n', '[{"a": "\\x', '[{"a": "x", "b": -}', '[{"a": "x", "b": 1}, {"c": 1.,',
+                 right[0] + "]"]
+        for text in right:
+            state = grammar.after((0, 0), text.encode())
+            self.assertTrue(state and grammar.is_at_end(state), text)
+            for end in range(len(text)):
+                state = grammar.after((0, 0), text[:end].encode())
+                self.assertFalse(grammar.is_at_end(state), text[:end])
+        for text in wrong:
+            self.assertIsNone(grammar.after((0, 0), text.encode()), text)
+
+    def test_what_is_written_under_a_schema_matches_it(self):
+        grammars = [Grammar({"name": "x", "n": 3}), Grammar({"is": True})]
+        constraint = Constraint(TOKENIZER, grammars, likeliest)
+        prompts = [TOKENIZER.encode(each).ids for each in ("Who?", "Is it so?")]
+        texts = written(random_model(), prompts, 40, constraint)
+        for grammar, tokens in zip(grammars, texts):
+            text = "".join(TOKENIZER.decode([token]) for token in tokens).encode()
+            self.assertIsNotNone(grammar.after((0, 0), text), text)
+        self.assertIn(TOKENIZER.decode(texts[1]), ('{"is": true}', '{"is": false}'))
+
+
+class Keys(unittest.TestCase):
+    def test_keys_that_a_schema_gives_are_not_learned(self):
+        seen = 0
+        for index in range(60):
+            _, conversation = lessons.conversation("keys", index, skills=["schemas"])
+            parts = document("keys", index, skills=["schemas"])
+            learned = "".join(part for part, is_learned in parts if is_learned)
+            whole = "".join(part for part, _ in parts)
+            self.assertIn('":', whole)
+            self.assertNotIn('":', learned)
+            self.assertTrue(learned.endswith("<|im_end|>"))
+            seen += conversation.is_given_keys
+        self.assertEqual(seen, 60)
 
 
 class TheTraining(unittest.TestCase):

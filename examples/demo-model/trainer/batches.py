@@ -8,8 +8,10 @@ import random
 import re
 
 import lessons
-from lessons import echo, stories
+from lessons import echo, quoted, stories
 from lessons.split import Split, digest
+from lessons.tools import ordinary
+from lessons.tools.words import Pieces
 
 from .text import NO_THOUGHT, pieces, render
 from .tokenizer import END_OF_TEXT
@@ -21,18 +23,22 @@ ECHOES = 0.04
 WITHOUT_THINKING = 0.08
 """The share of conversations whose prompt asks for no thought."""
 LENGTH_MAX = 640
+_KEY = re.compile(r'( ?[\[{]+"\w+":| "\w+":)')
+"""A key in JSON with what stands before it, in whole tokens."""
 
 
 def document(seed, index, skills=None, style=None, words=None, shares=()):
-    """Returns `[(text, is to be learned)]` of one document; `words` are the tokenizer's, if there is one."""
+    """Returns `[(text, is to be learned)]` of one document; `words` are the tokenizer's, if there is
+    one. `shares` may have those of quoted lines and of calls with random tokens, too."""
     rng = random.Random(digest("document", seed, index))
     kind = rng.random()
     if kind < PLAIN and style is None:
         plot = stories.new_plot(rng, Split(held_out=False))
         return [(plot["text"] + "<|endoftext|>", True)]
-    if kind > 1 - ECHOES and words and skills is None:
-        conversation = echo.line(rng, Split(held_out=False), words.item)
-    else:
+    conversation = None
+    if words and skills is None:
+        conversation = _of_rare_tokens(rng, 1 - kind, words, dict(shares))
+    if conversation is None:
         _, conversation = lessons.conversation(seed, index, skills=skills, shares=shares)
     if style:
         style(conversation)
@@ -42,7 +48,32 @@ def document(seed, index, skills=None, style=None, words=None, shares=()):
         head, mark, tail = text.rpartition("<|im_start|>assistant\n")
         text = head + mark + NO_THOUGHT + tail
     hidden = iter(hides_its_thought(messages))
-    return [(part, learned and not next(hidden)) for part, learned in pieces(text)]
+    marked = [(part, learned and not next(hidden)) for part, learned in pieces(text)]
+    return list(_without_keys(marked)) if conversation.is_given_keys else marked
+
+
+def _of_rare_tokens(rng, kind, words, shares):
+    """Returns a line or a call of random tokens, or nothing where `kind` is above their shares."""
+    split, quotes, rare = Split(held_out=False), shares.get("quoted", 0.0), shares.get("rare", 0.0)
+    if kind < ECHOES:
+        return echo.line(rng, split, words.item)
+    if kind < ECHOES + quotes:
+        return quoted.line(rng, split, words.item)
+    if kind < ECHOES + quotes + rare:
+        lesson = ordinary.parallel if rng.random() < 0.2 else ordinary.lesson
+        return lesson(rng, split, Pieces(words))
+    return None
+
+
+def _without_keys(marked):
+    """Yields the parts, with the keys of learned JSON not to be learned."""
+    for part, learned in marked:
+        if not learned:
+            yield part, False
+            continue
+        for i, piece in enumerate(_KEY.split(part)):
+            if piece:
+                yield piece, i % 2 == 0
 
 
 class Words:
@@ -52,11 +83,18 @@ class Words:
         texts = [tokenizer.decode([i]) for i in range(tokenizer.get_vocab_size())]
         self.beginnings = [t[1:] for t in texts if re.fullmatch(" [a-z]+", t)]
         self.others = [t for t in texts if re.fullmatch("[a-z]+", t)]
+        self.capitals = [t[1:] for t in texts if re.fullmatch(" [A-Z][a-z]*", t)]
 
     def item(self, rng):
         """Returns a word of one to three tokens."""
         count = rng.choice([0, 0, 0, 1, 2])
         return rng.choice(self.beginnings) + "".join(rng.choice(self.others) for _ in range(count))
+
+    def name(self, rng):
+        """Returns a word with a capital, of one to four tokens, and at times two of them."""
+        count = rng.choice([0, 1, 1, 2, 3])
+        word = rng.choice(self.capitals) + "".join(rng.choice(self.others) for _ in range(count))
+        return f"{word} {rng.choice(self.capitals)}" if rng.random() < 0.15 else word
 
 
 def cut(rng, messages):

@@ -20,6 +20,8 @@ DECAY = 0.5
 """The share of the steps in which the learning rate falls to zero."""
 WARM_UP = 100
 CLIP = 1.0
+PARTS_OF_TIME = 1_000_000
+"""Processes agree on whole numbers, so that their rates are equal."""
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Training:
         dtype = torch.bfloat16 if is_bf16 else torch.float32
         self.optimizers = optimizers(model, plan.lr, plan.weight_decay, dtype)
         self.step, self.steps, self.seconds, self.tokens = 0, plan.steps, 0.0, 0
+        self.left = 1.0
         self.autocast = torch.autocast(device, torch.bfloat16, enabled=is_bf16)
         if plan.checkpoint.exists():
             self._load(plan.checkpoint)
@@ -89,7 +92,8 @@ class Training:
 
     def _one_step(self):
         for group in (g for optimizer in self.optimizers for g in optimizer.param_groups):
-            group["lr"] = self.plan.lr * rate(self.step, self.steps)
+            factor = min(rate(self.step, self.steps), self.left / DECAY)
+            group["lr"] = self.plan.lr * factor
         self.model.train()
         batches, count = self.batches.step(self.step, self.team.part, self.team.parts)
         total, size = torch.zeros((), device=self.device), torch.zeros(())
@@ -123,14 +127,14 @@ class Training:
         return 0.2 * loss + 0.8 * kl
 
     def _hurry(self):
-        """Lets the learning rate fall early enough to end within the minutes."""
-        if self.plan.minutes is None or self.step < WARM_UP:
+        """Ends within the minutes: the learning rate falls in the last of them, as in the last steps.
+        What another program takes from the machine then costs steps, and no time."""
+        if self.plan.minutes is None:
             return
-        left = 60 * self.plan.minutes - self.seconds
-        decay = int(self.step * DECAY / (1 - DECAY))
-        if self.steps > self.step + decay and left < decay * self.seconds / self.step:
-            self.steps = self.step + decay
-        self.steps = self.team.agreed(self.steps)
+        left = 1 - self.seconds / (60 * self.plan.minutes)
+        self.left = self.team.agreed(max(0, round(left * PARTS_OF_TIME))) / PARTS_OF_TIME
+        if self.left == 0:
+            self.steps = self.step
 
     def _show(self, loss):
         pace = self.tokens / max(self.seconds, 1e-9)

@@ -1,5 +1,6 @@
 """The share of right answers per skill, on held-out or training conversations; and of right guesses."""
 
+import json
 from dataclasses import dataclass
 
 import torch
@@ -7,12 +8,16 @@ import torch
 import lessons
 from lessons.check import accepts
 
-from .generate import greedy
+from .constrained import Constraint, Grammar
+from .generate import likeliest, written
 from .text import prompts
 
 EXTRA_TOKENS = 24
 """An answer is cut off when it is longer than the expected one by this."""
 ROWS = 48
+CONSTRAINED = ("schemas",)
+CONSTRAINED_TOKENS = 256
+"""An answer under a schema that is not at its end by then has a string or a number without one."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,21 @@ def questions(skill, count, seed=2, held_out=True):
             yield item, prompt, gold, check
 
 
-def answers(model, tokenizer, skill, count, held_out=True, device="cpu"):
-    """Returns the answers of `count` conversations, each given the expected ones before it."""
+def answers(model, tokenizer, skill, count, held_out=True, device="cpu", pick=likeliest):
+    """Returns the answers of `count` conversations, each given the expected ones before it. Where a
+    schema gives the keys of an answer, only text that matches it can be written."""
     asked = list(questions(skill, count, held_out=held_out))
     ids = [tokenizer.encode(prompt, add_special_tokens=False).ids for _, prompt, _, _ in asked]
     longest = [len(tokenizer.encode(gold).ids) + EXTRA_TOKENS for _, _, gold, _ in asked]
     order = sorted(range(len(asked)), key=lambda i: (len(ids[i]), longest[i]))
     for start in range(0, len(order), ROWS):
         rows = order[start : start + ROWS]
-        written = greedy(model, [ids[i] for i in rows], max(longest[i] for i in rows), device)
-        for i, tokens in zip(rows, written):
+        chosen, limit = pick, max(longest[i] for i in rows)
+        if skill in CONSTRAINED:
+            grammars = [Grammar(json.loads(asked[i][2])) for i in rows]
+            chosen, limit = Constraint(tokenizer, grammars, pick), CONSTRAINED_TOKENS
+        texts = written(model, [ids[i] for i in rows], limit, chosen, device)
+        for i, tokens in zip(rows, texts):
             item, prompt, gold, check = asked[i]
             text = tokenizer.decode(tokens, skip_special_tokens=False)
             yield Answer(item, prompt, gold, text, accepts(check, text))

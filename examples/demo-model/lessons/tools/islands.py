@@ -1,11 +1,11 @@
-"""Tool calls: the tool, its arguments, and the meaning of its result."""
+"""Tools of the invented world: the call, its arguments, and the meaning of its result."""
 
 import json
 
-from . import arithmetic, check, facts
-from .conversation import Conversation
-from .vocabulary import COMMON, invented_name, invented_town
-from .world import PEOPLE, TOWN_NAMES
+from .. import arithmetic, check, facts
+from ..conversation import Conversation
+from ..vocabulary import COMMON, invented_name, invented_town
+from ..world import PEOPLE, TOWN_NAMES
 
 _STRING, _INTEGER = {"type": "string"}, {"type": "integer"}
 _WEATHER = "sunny rainy windy cloudy snowy foggy".split()
@@ -64,7 +64,7 @@ TOOLS = [
         lambda args, r: (f"The timer is set for {args[0]} minutes.", [str(args[0]), "timer"]),
     ),
     Tool(
-        "calculate|multiply|calculator|product|times|multiply_numbers".split("|"),
+        "multiply|product|times|multiply_numbers|multiplication|get_product".split("|"),
         "Multiplies two numbers",
         {"a|x|first": _INTEGER, "b|y|second": _INTEGER},
         (
