@@ -387,7 +387,7 @@ def models(tiniest, rope):
         | dict(rewrite=as_step3p5),
         "step3p5-wide": tiniest(
             Step3p7TextConfig, **step, num_hidden_layers=3, n_routed_experts=4, sliding_window=9,
-            head_dim=10, num_key_value_heads=3, rms_norm_eps=1e-3, tie_word_embeddings=True,
+            head_dim=10, num_key_value_heads=3, rms_norm_eps=1e-3, tie_word_embeddings=False,
             layer_types=["sliding_attention", "sliding_attention", "full_attention"],
             mlp_layer_types=["sparse", "dense", "sparse"],
             rope_parameters=dict(full_attention=default | dict(rope_theta=700.0),

@@ -27,7 +27,7 @@ const WITHOUT_WINDOWS: [&str; 9] = [
 ];
 
 /// Layers with a state alone, beside attention, and side by side with it.
-const WITH_STATES: [&str; 14] = [
+const WITH_STATES: [&str; 13] = [
     "mamba",
     "mamba2-limits",
     "bamba-biases",
@@ -40,7 +40,6 @@ const WITH_STATES: [&str; 14] = [
     "lfm2_moe",
     "minimax",
     "recurrent_gemma",
-    "bailing_moe_v2_5",
     "zamba2",
 ];
 

@@ -251,6 +251,15 @@ def video_record(model, whole, video):
     )
 
 
+def masks_of(model, kinds):
+    """Returns the masks of `generate`, which are those of vLLM. The forward pass of the class without
+    a tower lets images see both sides in full layers as well, if it makes its own."""
+    return model.create_masks_for_generate(
+        config=model.config, inputs_embeds=torch.zeros(*kinds.shape, 1), attention_mask=None,
+        cache=None, position_ids=torch.arange(kinds.shape[1])[None], mm_token_type_ids=kinds,
+    )
+
+
 def answers(model, tokens, inputs, count=12):
     """Returns the log-probabilities after a prompt, and the likeliest tokens."""
     config, begin, first = model.config, len(tokens), None
@@ -260,7 +269,10 @@ def answers(model, tokens, inputs, count=12):
         # Tokens of an answer are no image.
         kinds = (ids == config.image_token_id).int() + 2 * (ids == config.video_token_id).int()
         kinds[:, begin:] = 0
-        logits = model(input_ids=ids, mm_token_type_ids=kinds, use_cache=False, **inputs).logits
+        masks = masks_of(model, kinds)
+        logits = model(
+            input_ids=ids, mm_token_type_ids=kinds, attention_mask=masks, use_cache=False, **inputs,
+        ).logits
         row = logits[0, -1].log_softmax(-1)
         first = row if first is None else first
         best, second = row.topk(2).values.tolist()

@@ -397,10 +397,12 @@ fn media_rows(model: &Model, prompt: &Prompt, outputs: &[Arc<EncoderOutput>]) ->
     let mut output = images.next();
     while row < prompt.token_ids.len() {
         let rest = &prompt.token_ids[row..];
-        let len = rest.iter().take_while(|token| media.is_placeholder(**token)).count();
+        let mut len = rest.iter().take_while(|token| media.is_placeholder(**token)).count();
         if len > 0 {
             let item = output.clone().unwrap();
             let embeds = item.embeddings.dims()[0];
+            // The placeholders of two images may have no token between them.
+            len = len.min(embeds - first_embed);
             rows.push(MediaRows { row, len, first_embed, output: item });
             first_embed += len;
             if first_embed == embeds {
