@@ -40,6 +40,17 @@ TILES_MIN = 2
 CLIP = "clip-l-14-224"
 SAM = "sam_vit_b"
 QWEN = "qwen2-0-5b"
+RESIZE = Image.Image.resize
+
+
+def width_first(image, size, *args, **options):
+    """Resizes as Pillow up to 12. Its version 13 begins with the height where that is cheaper."""
+    across = RESIZE(image, (size[0], image.height), *args, **options)
+    return RESIZE(across, size, *args, **options)
+
+
+# Also for `ImageOps.pad`.
+Image.Image.resize = width_first
 
 
 def models():
