@@ -245,7 +245,7 @@ impl VisionPlan {
             }
             VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
                 let width = text.hidden_size;
-                let tower = match family {
+                let vision_tower = match family {
                     VisionFamily::Gemma4 => {
                         TowerPlan::Gemma4(gemma4::Gemma4Config::read(&vision, width)?)
                     }
@@ -254,7 +254,7 @@ impl VisionPlan {
                     )?),
                 };
                 let placeholders = Gemma4Images::read(family, outer)?.placeholders.into();
-                let plan = one_axis(tower, gemma4_config::SCALE, placeholders)?;
+                let plan = one_axis(vision_tower, gemma4_config::SCALE, placeholders)?;
                 let scale = gemma4_scale(&processor.image, false)?;
                 let attention = gemma4_config::attention(family, outer)?;
                 Ok(plan.map(|plan| Self { scale, attention, ..plan }))
