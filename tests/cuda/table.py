@@ -16,7 +16,9 @@ TOLERANCE = 0.05
 
 # Bytes that a thread of a kernel may spill in a recorded step. A kernel that is not here may spill
 # none. LLVM 22 calls the exponential as a function, and registers around the call are spilled.
-SPILLS_MAX = {"spans_kernel": 16, "grouped_kernel": 24}
+# With a soft cap, attention has more of them. Products of experts in int4 for several rows have many
+# numbers at a time.
+SPILLS_MAX = {"spans_kernel": 32, "grouped_kernel": 24, "grouped_kernel_n_4": 100}
 
 
 @dataclass(frozen=True)
