@@ -211,7 +211,7 @@ def judged(gate: Gate, options: argparse.Namespace) -> list[str]:
         everything += rows
         path = HERE / f"{arch}.{options.compiler}.tsv"
         faults += checked(path, rows, regressions, options)
-        faults += [f"{arch}: {fault}" for fault in spilled(rows)]
+        faults += [f"{arch}: {fault}" for fault in spilled(rows, options.compiler)]
         print(f"{arch}, {options.compiler}: {len(rows)} kernels of {len(options.case)} cases")
     path = HERE / f"steps.{options.compiler}.tsv"
     known = [step for step in kept(path, Step) if is_wanted(step, options)]

@@ -123,9 +123,9 @@ class Tables(unittest.TestCase):
 
     def test_a_kernel_of_a_recorded_step_may_not_spill(self) -> None:
         rows = [self.ROW, replace(self.ROW, spills=4), replace(self.ROW, spills=4, recorded=0)]
-        self.assertEqual([len(spilled([row])) for row in rows], [0, 1, 0])
+        self.assertEqual([len(spilled([row], "llvm")) for row in rows], [0, 1, 0])
         known = replace(self.ROW, kernel="spans_kernel 3", spills=16)
-        self.assertEqual(spilled([known]), [])
+        self.assertEqual(spilled([known], "llvm"), [])
 
     def test_what_costs_time_is_a_regression(self) -> None:
         worse = [{"registers": 34}, {"occupancy": 90}, {"wide_loads": 3}, {"instructions": 95}]
