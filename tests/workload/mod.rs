@@ -26,6 +26,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
+use tracing::Level;
 
 /// Clients that stream at any time. Each sends its own request again and again.
 pub(crate) const CLIENTS: usize = 32;
@@ -132,8 +133,15 @@ pub(crate) async fn engine() -> Engine {
     engine_with(|_| ()).await
 }
 
+/// Returns what the engine gave. If it refused, the test fails and tells why no client is let in.
+fn admitted<T>(engine: &Engine, given: Result<T, RequestError>) -> T {
+    given.unwrap_or_else(|error| panic!("{error:?}, breaker: {:?}", engine.breaker_reason()))
+}
+
 /// Starts an engine like [`engine`], with other settings.
 pub(crate) async fn engine_with(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    // Only the first test sets it.
+    let _ = tracing_subscriber::fmt().with_test_writer().with_max_level(Level::ERROR).try_init();
     let mut config = EngineConfig {
         allow_chaos: true,
         max_model_len: Some(512),
@@ -233,7 +241,7 @@ impl BusyEngine {
             let answered = Arc::clone(&busy.answered);
             busy.clients.spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
-                    let outputs = ask(&engine, client).await.unwrap();
+                    let outputs = admitted(&engine, ask(&engine, client).await);
                     assert!(outputs == expected, "client {client} got another answer");
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
@@ -243,7 +251,8 @@ impl BusyEngine {
             let (engine, is_over) = (busy.engine.clone(), Arc::clone(&busy.is_over));
             busy.clients.spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
-                    let mut submission = engine.submit(request(client)).await.unwrap();
+                    let submission = engine.submit(request(client)).await;
+                    let mut submission = admitted(&engine, submission);
                     submission.choices[0].next().await;
                     submission.choices[0].next().await;
                 }

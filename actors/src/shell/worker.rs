@@ -27,7 +27,10 @@ use crate::{
     },
     message::{LedgerMessage, SchedulerMessage, StepFailure, StepOutcome, WorkerMessage},
     ports::ExecuteError,
-    supervision::watched::{Long, waiting_for},
+    supervision::{
+        supervisor::STOP_TIMEOUT,
+        watched::{Long, waiting_for},
+    },
     system::context::Context,
 };
 
@@ -345,6 +348,7 @@ impl Actor for WorkerActor {
         myself: ActorRef<WorkerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
+        self.context.vault.left_behind.room(STOP_TIMEOUT).await;
         // The thread itself creates its executor, so this is cheap.
         let thread = self.spawn_thread(&myself, 0)?;
         let mut inbox = Inbox::default();

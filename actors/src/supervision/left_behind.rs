@@ -2,10 +2,16 @@
 //! memory of its step and a KV cache until the thread ends. If many threads hang, one more thread
 //! would not make the engine work.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU8, AtomicUsize, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
+
+use tokio::{sync::Notify, time::timeout};
 
 /// Largest number of device threads that their worker has left and that have not ended.
 const MOST: usize = 8;
@@ -16,7 +22,14 @@ const ENDED: u8 = 2;
 
 /// The number of threads that were left behind and have not ended.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LeftBehind(Arc<AtomicUsize>);
+pub(crate) struct LeftBehind(Arc<Left>);
+
+#[derive(Debug, Default)]
+struct Left {
+    count: AtomicUsize,
+    /// A thread that was left behind has ended.
+    ended: Notify,
+}
 
 /// The state that a worker and its thread share: the worker has left, or the thread has ended.
 #[derive(Debug)]
@@ -39,13 +52,38 @@ impl LeftBehind {
     /// # Errors
     /// When as many threads as allowed were left behind already.
     pub(crate) fn tie(&self) -> std::io::Result<(Holder, Held)> {
-        let num_left = self.0.load(Ordering::Acquire);
+        let num_left = self.0.count.load(Ordering::Acquire);
         if num_left >= MOST {
             let why = format!("{num_left} device threads hang and were left behind already");
             return Err(std::io::Error::other(why));
         }
         let tie = Arc::new(Tie { state: AtomicU8::new(HELD), left: self.clone() });
         Ok((Holder(Arc::clone(&tie)), Held(tie)))
+    }
+
+    /// Waits until a thread may be tied, and for `limit` at most. On a busy machine, threads that do
+    /// not hang end late: they lack a processor, or wait for the step of another one.
+    pub(crate) async fn room(&self, limit: Duration) {
+        let room = async {
+            loop {
+                // Before the look at the count, so that no end is missed.
+                let mut ended = pin!(self.0.ended.notified());
+                ended.as_mut().enable();
+                if self.0.count.load(Ordering::Acquire) < MOST {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        // Without room, the next start fails and says why.
+        let _ = timeout(limit, room).await;
+    }
+}
+
+impl Left {
+    fn one_has_ended(&self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        self.ended.notify_waiters();
     }
 }
 
@@ -54,9 +92,9 @@ impl Drop for Holder {
         let Tie { state, left } = &*self.0;
         // The thread is counted before it is marked, because the end of a marked thread reduces the
         // count.
-        left.0.fetch_add(1, Ordering::AcqRel);
+        left.0.count.fetch_add(1, Ordering::AcqRel);
         if state.swap(LEFT, Ordering::AcqRel) == ENDED {
-            left.0.fetch_sub(1, Ordering::AcqRel);
+            left.0.one_has_ended();
         }
     }
 }
@@ -65,7 +103,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let Tie { state, left } = &*self.0;
         if state.swap(ENDED, Ordering::AcqRel) == LEFT {
-            left.0.fetch_sub(1, Ordering::AcqRel);
+            left.0.one_has_ended();
         }
     }
 }
@@ -84,5 +122,23 @@ mod tests {
         drop(held);
         drop(holder);
         assert!(left.tie().is_ok(), "a thread that ended before is not counted");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_waits_for_the_end_of_a_thread_but_not_for_ever() {
+        const LIMIT: Duration = Duration::from_secs(2);
+        let left = LeftBehind::default();
+        let mut late: Vec<_> = (0..MOST).map(|_| left.tie().unwrap().1).collect();
+        left.room(LIMIT).await;
+        assert!(left.tie().is_err(), "all hang");
+        let (one, waiting) = (late.pop(), left.clone());
+        let room = tokio::spawn(async move { waiting.room(LIMIT).await });
+        tokio::time::sleep(LIMIT / 2).await;
+        assert!(!room.is_finished());
+        drop(one);
+        let began = tokio::time::Instant::now();
+        room.await.unwrap();
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(left.tie().is_ok());
     }
 }

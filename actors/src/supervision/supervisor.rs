@@ -180,7 +180,7 @@ impl Supervisor {
             }
             Decision::Escalate => {
                 state.exhausted.clear();
-                self.trip_breaker(role);
+                self.trip_breaker(role, "died too often");
                 let why = format!("{} died too often ({cause})", role.as_str());
                 self.give_up(myself, why, state).await
             }
@@ -228,19 +228,19 @@ impl Supervisor {
         match self.start(myself, range, state).await {
             Ok(()) => Ok(()),
             Err(error) => {
-                self.trip_breaker(self.spec.role);
+                self.trip_breaker(self.spec.role, "could not start its actors");
                 self.give_up(myself, error.to_string(), state).await
             }
         }
     }
 
     /// Lets no clients in. The reason has no text of an actor, because it is shown to all.
-    fn trip_breaker(&self, role: Role) {
+    fn trip_breaker(&self, role: Role, why: &str) {
         let engines = self.context.part.front().filter(|_| role == Role::Core);
         let end = engines.and_then(|engines| engines.last_end());
         self.context.trip_breaker(match end {
             Some(end) => format!("the engine process died too often; the last one {end}"),
-            None => format!("{} died too often", role.as_str()),
+            None => format!("{} {why}", role.as_str()),
         });
     }
 
