@@ -17,7 +17,7 @@ use tokio::{task::JoinSet, time::timeout};
 const CHOICES: u32 = 16_384;
 /// Number of tokens of each choice.
 const TOKENS: u32 = 12;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn system() -> System {
     let (system, faults) = spawn_with(256, |config: &mut SystemConfig| {
