@@ -235,8 +235,9 @@ impl ModelExecutor for FakeExecutor {
             history.extend(&data.output_token_ids);
             if !data.output_token_ids.is_empty() {
                 let tokens = data.num_scheduled_tokens as u64;
-                self.faults.resumed.fetch_add(1, Ordering::Relaxed);
+                // A test that sees the request sees its tokens.
                 self.faults.resumed_tokens.fetch_add(tokens, Ordering::Relaxed);
+                self.faults.resumed.fetch_add(1, Ordering::Release);
             }
             let end = data.num_computed_tokens + data.num_scheduled_tokens;
             outputs.push(output(data.request.id, &history, end));

@@ -1,5 +1,5 @@
 //! Several engines, each in a process of its own. They die while streams run.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -37,6 +37,11 @@ type Running = (Vec<TokenId>, u32, ChoiceStream);
 
 async fn two_engines() -> (System, Vec<Arc<FakeLauncher>>) {
     spawn_engines(2, 256, |_| {}).await
+}
+
+/// Makes steps slow, so that no stream of 200 tokens ends within two seconds.
+fn slow_down(launchers: &[Arc<FakeLauncher>]) {
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(10, Ordering::Relaxed));
 }
 
 /// Begins `count` streams of several kinds.
@@ -86,7 +91,8 @@ fn is_restarting(system: &System, engine: EngineIndex) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_spread_over_the_engines() {
     let (system, launchers) = two_engines().await;
-    let streams = streams(&system, 8, 300).await;
+    slow_down(&launchers);
+    let streams = streams(&system, 8, 200).await;
     assert_eq!(launchers.iter().map(|l| l.processes.load(Ordering::Relaxed)).max(), Some(1));
     assert!(loads(&system).iter().all(|load| *load > 0), "{:?}", loads(&system));
     end_as_without_faults(streams).await;
@@ -107,7 +113,7 @@ async fn streams_survive_engines_that_die_in_turns() {
     };
     let ((), ()) = tokio::join!(kill, end_as_without_faults(streams));
     assert!(system.engines().iter().any(|engine| engine.process.num_starts > 1));
-    assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");
+    assert!(system.drain(PATIENCE).await, "nothing stays open");
     system.shutdown().await;
 }
 
@@ -116,6 +122,7 @@ async fn streams_survive_engines_that_die_in_turns() {
 async fn streams_of_a_dead_engine_go_on_in_the_living_one() {
     for dead in [FIRST, SECOND] {
         let (system, launchers) = two_engines().await;
+        slow_down(&launchers);
         let mut streams = streams(&system, 12, 200).await;
         assert!(loads(&system)[dead.0] > 0);
         launchers[dead.0].broken.store(NEVER_AGAIN, Ordering::Release);
@@ -140,7 +147,7 @@ async fn streams_of_a_dead_engine_go_on_in_the_living_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_requests_of_a_dead_engine_wait_for_its_spare_process() {
     let (system, launchers) = spawn_engines_with(&[true, false], 256, |_| {}).await;
-    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
+    slow_down(&launchers);
     let mut running = streams(&system, 12, 200).await;
     let before = loads(&system);
     assert!(before.iter().all(|load| *load > 0), "{before:?}");
@@ -163,7 +170,7 @@ async fn the_requests_of_a_dead_engine_wait_for_its_spare_process() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_do_not_wait_for_a_spare_process_that_is_not_ready() {
     let (system, launchers) = spawn_engines_with(&[true, false], 256, |_| {}).await;
-    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
+    slow_down(&launchers);
     let running = streams(&system, 12, 200).await;
     launchers[0].broken.store(NEVER_AGAIN, Ordering::Release);
     launchers[0].numbered(2).await.end("SIGKILL");
@@ -189,23 +196,37 @@ async fn requests_do_not_wait_long_for_a_spare_process() {
     system.shutdown().await;
 }
 
+/// They would wait for a second. On a loaded machine the move itself may take as long, but not each
+/// time.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_an_engine_that_is_to_be_empty_wait_for_no_spare_process() {
+    for _ in 0..5 {
+        if requests_move_at_once().await {
+            return;
+        }
+    }
+    panic!("they waited each time");
+}
+
+/// Empties an engine whose process has ended. Returns whether its requests waited before, and moved
+/// at once then.
+async fn requests_move_at_once() -> bool {
     let (system, launchers) = spawn_engines_with(&[true, true], 256, |_| {}).await;
-    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(5, Ordering::Relaxed));
+    slow_down(&launchers);
     let running = streams(&system, 12, 200).await;
     launchers[0].hides_ends.store(true, Ordering::Release);
     launchers[0].numbered(1).await.end("SIGKILL");
     until(&system, |system| is_restarting(system, FIRST)).await;
-    assert!(loads(&system)[0] > 0, "its requests wait");
+    let do_wait = loads(&system)[0] > 0;
     let drained = Instant::now();
     system.drain_engine(FIRST, true).unwrap();
     until(&system, |system| loads(system)[0] == 0).await;
-    assert!(drained.elapsed() < Duration::from_millis(900), "{:?}", drained.elapsed());
+    let is_soon = drained.elapsed() < Duration::from_millis(900);
     end_as_without_faults(running).await;
     launchers[0].hides_ends.store(false, Ordering::Release);
     until(&system, |system| system.engines()[0].state == EngineState::Drained).await;
     system.shutdown().await;
+    do_wait && is_soon
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,7 +263,8 @@ async fn each_engine_has_a_restart_budget_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_engine_gets_no_new_requests() {
-    let (system, _) = two_engines().await;
+    let (system, launchers) = two_engines().await;
+    slow_down(&launchers);
     let running = streams(&system, 6, 200).await;
     system.drain_engine(FIRST, false).unwrap();
     let before = loads(&system)[0];
@@ -265,7 +287,8 @@ async fn a_drained_engine_gets_no_new_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_requests_of_a_drained_engine_can_move() {
     let (system, launchers) = two_engines().await;
-    let running = streams(&system, 8, 400).await;
+    slow_down(&launchers);
+    let running = streams(&system, 8, 200).await;
     assert!(loads(&system)[1] > 0);
     system.drain_engine(SECOND, true).unwrap();
     until(&system, |system| system.engines()[1].state == EngineState::Drained).await;
@@ -338,18 +361,31 @@ async fn streams_survive_the_actors_around_the_engines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_reaches_all_engines() {
     let (system, launchers) = two_engines().await;
+    slow_down(&launchers);
     let streams = streams(&system, 8, 300).await;
+    let has_begun =
+        |launcher: &Arc<FakeLauncher>| launcher.faults().steps.load(Ordering::Relaxed) > 0;
+    until(&system, |_| launchers.iter().all(has_begun)).await;
     system.pause(PauseMode::Keep).await.unwrap();
     assert_eq!(system.pause_state(), PauseState::PausedAll);
-    let view = system.look().await;
-    let requests = view.cores.iter().map(|core| {
-        let scheduler = core.scheduler.as_ref().unwrap();
-        scheduler.running.len() + scheduler.waiting.len()
-    });
-    let requests: Vec<_> = requests.collect();
-    assert_eq!((requests.len(), requests.iter().sum()), (2, 8), "{requests:?}");
-    assert!(requests.iter().all(|requests| *requests > 0), "{requests:?}");
-    assert!(view.cores.iter().all(|core| core.kv_cache.as_ref().is_ok_and(Option::is_some)));
+    // An actor that is late with its answer is missing in a view.
+    let looks = async {
+        loop {
+            let view = system.look().await;
+            let requests = view.cores.iter().filter_map(|core| {
+                let scheduler = core.scheduler.as_ref().ok()?;
+                Some(scheduler.running.len() + scheduler.waiting.len())
+            });
+            let requests: Vec<_> = requests.collect();
+            if (requests.len(), requests.iter().sum::<usize>()) == (2, 8)
+                && requests.iter().all(|requests| *requests > 0)
+                && view.cores.iter().all(|core| core.kv_cache.as_ref().is_ok_and(Option::is_some))
+            {
+                return view;
+            }
+        }
+    };
+    let view = timeout(PATIENCE, looks).await.unwrap();
     assert_eq!(view.actors.iter().filter(|actor| actor.role == Role::Scheduler).count(), 2);
     assert!(system.reset_prefix_cache(true).await.unwrap());
     system.reset_encoder_cache().await.unwrap();
@@ -357,6 +393,7 @@ async fn an_operator_reaches_all_engines() {
     let releases =
         |launcher: &Arc<FakeLauncher>| launcher.faults().releases.load(Ordering::Relaxed);
     assert_eq!(launchers.iter().map(releases).collect::<Vec<_>>(), [1, 1]);
+    launchers.iter().for_each(|launcher| launcher.faults().step_ms.store(0, Ordering::Relaxed));
     system.wake_up().await.unwrap();
     end_as_without_faults(streams).await;
     system.shutdown().await;
@@ -421,6 +458,7 @@ async fn a_reset_reaches_the_cache_that_a_later_process_adopts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_an_earlier_process_are_spread_over_the_engines() {
     let (system, launchers) = two_engines().await;
+    slow_down(&launchers);
     let prompt = |id: u64| (0..40).map(|token| token + id as TokenId).collect::<Vec<_>>();
     let mut streams = Vec::new();
     for id in 1_000..1_006 {

@@ -22,7 +22,7 @@ const TOKENS: usize = 300;
 /// Blocks for all requests.
 const BLOCKS: u32 = 256;
 /// So that no stream ends before the last kill.
-const STEP_MS: u64 = 10;
+const STEP_MS: u64 = 20;
 /// Text of some tokens.
 const GO_ON_BYTES: usize = 40;
 /// More tokens than a request computes again that has adopted its blocks.
@@ -80,6 +80,7 @@ impl Running {
     }
 
     async fn finish(self) {
+        self.faults.step_ms.store(0, Ordering::Relaxed);
         for (prompt, stream, text) in self.streams {
             let text = text + &collect(stream).await.0;
             assert_eq!(text, expected_text(&prompt, TOKENS));

@@ -1,6 +1,6 @@
 //! Prompts that take long to tokenize. Other prompts pass them, and only they are cut, rejected or
 //! given up.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -15,11 +15,12 @@ use playhouse_actors::{
         Role,
         input_processor::{Prompt, RawRequest},
     },
+    supervision::directory::ActorStats,
     system::{System, SystemConfig},
 };
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Length of a text that counts as long.
 const LONG_BYTES: usize = 300_000;
 const PIECE_BYTES: usize = 1_000;
@@ -91,11 +92,15 @@ async fn short_prompts_pass_long_ones_that_take_for_ever() {
         let prompt: Vec<_> = b"a short one".iter().map(|&byte| TokenId::from(byte)).collect();
         is_served(&system, &prompt, raw).await;
     }
-    let is_busy =
-        |actor: &playhouse_actors::supervision::directory::ActorStats| actor.busy_for.is_some();
-    let processors = system.actors();
-    let processors = processors.iter().filter(|actor| actor.role == Role::InputProcessor);
-    assert!(!processors.clone().any(is_busy), "jobs run beside the actors");
+    // A processor may just be handling a ping.
+    let idle = async {
+        let is_busy =
+            |actor: &ActorStats| actor.role == Role::InputProcessor && actor.busy_for.is_some();
+        while system.actors().iter().any(is_busy) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, idle).await.expect("jobs run beside the actors");
     // Each job takes one turn, then lets the next one run.
     let begun = faults.pieces.load(Ordering::SeqCst);
     assert!(begun <= std::thread::available_parallelism().unwrap().get() as u64, "{begun} at once");
@@ -151,7 +156,8 @@ async fn a_job_survives_the_death_of_its_processor() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_takes_too_long_is_given_up_and_not_repeated() {
-    let limit = Duration::from_millis(200);
+    // The second job has this time too, on a loaded machine.
+    let limit = Duration::from_secs(3);
     let (system, faults) = spawn(|config| config.input_timeout = limit).await;
     faults.block_pieces.store(true, Ordering::SeqCst);
     let (_, raw) = long(4, TruncationSide::Right);

@@ -55,7 +55,7 @@ async fn accepted_requests_are_served_and_the_others_get_a_time_to_retry() {
     // The queue alone holds this many requests of each burst.
     assert!(served >= BURSTS * QUEUED_MAX as u32, "{served} served");
     assert!(refused > 0, "the door never closed");
-    assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");
+    assert!(system.drain(Duration::from_secs(60)).await, "nothing stays open");
     system.shutdown().await;
 }
 

@@ -6,15 +6,24 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{collect, expected_text, request, spawn};
+use crate::common::{Faults, collect, expected_text, request, spawn};
 use playhouse_actors::{
     logic::scheduler::PauseState,
     system::{ChoiceStream, PauseMode, System},
 };
 use tokio::time::timeout;
 
-/// Tokens of an output that does not end by itself within the test.
+/// Tokens of an output that does not end by itself within the test, if the steps are slow.
 const LONG: u32 = 450;
+/// Time after which no output of a running step is on its way, on a loaded machine too.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Starts a system whose long outputs take nine seconds.
+async fn spawn_slow() -> (System, Arc<Faults>) {
+    let (system, faults) = spawn(64).await;
+    faults.step_ms.store(20, Ordering::Relaxed);
+    (system, faults)
+}
 
 async fn begin(system: &System, salt: u32, count: u32) -> (Vec<u32>, String, ChoiceStream) {
     let (prompt, raw) = request(salt, 20, count);
@@ -29,7 +38,7 @@ async fn num_running(system: &System) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn abort_ends_open_requests_and_later_ones_wait() {
-    let (system, _) = spawn(64).await;
+    let (system, _) = spawn_slow().await;
     let (_, _, open) = begin(&system, 1, LONG).await;
     system.pause(PauseMode::Abort).await.unwrap();
     assert_eq!(collect(open).await.1, "abort");
@@ -62,7 +71,7 @@ async fn wait_lets_running_requests_end() {
 /// later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resumed_sleep_does_not_come_later() {
-    let (system, _) = spawn(64).await;
+    let (system, faults) = spawn_slow().await;
     let (prompt, begun, open) = begin(&system, 1, LONG).await;
     let system = std::sync::Arc::new(system);
     let sleeper = tokio::spawn({
@@ -77,6 +86,7 @@ async fn a_resumed_sleep_does_not_come_later() {
     assert!(refused.to_string().contains("resumed"), "{refused}");
     assert!(!system.is_sleeping());
     assert_eq!(system.pause_state(), PauseState::Unpaused);
+    faults.step_ms.store(0, Ordering::Relaxed);
     let (rest, _) = collect(open).await;
     assert_eq!(begun + &rest, expected_text(&prompt, LONG as usize));
     system.shutdown().await;
@@ -84,12 +94,12 @@ async fn a_resumed_sleep_does_not_come_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
-    let (system, _) = spawn(64).await;
+    let (system, faults) = spawn_slow().await;
     let (prompt, begun, mut open) = begin(&system, 1, LONG).await;
     system.pause(PauseMode::Keep).await.unwrap();
     let mut text = begun;
     // Output of running steps still arrives.
-    while let Ok(Some(delta)) = timeout(Duration::from_millis(100), open.next()).await {
+    while let Ok(Some(delta)) = timeout(QUIET, open.next()).await {
         text.push_str(&delta.text);
         assert!(delta.finish.is_none());
     }
@@ -97,6 +107,7 @@ async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
     system.directory().core.scheduler.get().unwrap().kill();
     let quiet = timeout(Duration::from_millis(200), open.next()).await;
     assert!(quiet.is_err(), "the new scheduler is paused, too: {quiet:?} after {steps:?}");
+    faults.step_ms.store(0, Ordering::Relaxed);
     system.resume();
     let (rest, finish) = collect(open).await;
     assert_eq!((text + &rest, finish.as_str()), (expected_text(&prompt, LONG as usize), "length"));
@@ -107,7 +118,7 @@ async fn keep_freezes_streams_and_a_death_does_not_thaw_them() {
 /// the release.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resumption_during_a_release_blocks_no_thread_and_comes_after_it() {
-    let (system, faults) = spawn(64).await;
+    let (system, faults) = spawn_slow().await;
     let system = Arc::new(system);
     let (prompt, begun, mut open) = begin(&system, 1, LONG).await;
     faults.block_release.store(true, Ordering::Relaxed);
@@ -120,7 +131,7 @@ async fn a_resumption_during_a_release_blocks_no_thread_and_comes_after_it() {
     }
     let mut text = begun;
     // Output of running steps still arrives.
-    while let Ok(Some(delta)) = timeout(Duration::from_millis(100), open.next()).await {
+    while let Ok(Some(delta)) = timeout(QUIET, open.next()).await {
         text.push_str(&delta.text);
     }
     let (resumed, is_resumed) = sync_channel(1);
@@ -129,11 +140,12 @@ async fn a_resumption_during_a_release_blocks_no_thread_and_comes_after_it() {
         resuming.resume();
         resumed.send(resuming.pause_state()).unwrap();
     });
-    let pause = is_resumed.recv_timeout(Duration::from_secs(5));
+    let pause = is_resumed.recv_timeout(Duration::from_secs(60));
     let quiet = timeout(Duration::from_millis(100), open.next()).await;
     faults.block_release.store(false, Ordering::Relaxed);
     assert_eq!(pause, Ok(PauseState::Unpaused), "the thread did not wait");
     assert!(quiet.is_err(), "a step found half a cache: {quiet:?}");
+    faults.step_ms.store(0, Ordering::Relaxed);
     thread.join().unwrap();
     sleeper.await.unwrap().unwrap();
     let (rest, _) = collect(open).await;

@@ -17,7 +17,7 @@ const POISONED: u32 = 200;
 const TOKENS: u32 = 10;
 /// No good prompt has this token.
 const POISON: u32 = 996;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Returns a different prompt for every request, because the door refuses a prompt equal to a
 /// convicted one.

@@ -46,7 +46,7 @@ async fn streams_survive(strike: impl Fn(&System), strikes: usize) {
         let (text, finish) = collect(stream).await;
         assert_eq!((text, finish.as_str()), (expected_text(&prompt, TOKENS as usize), "length"));
     }
-    assert!(system.drain(Duration::from_secs(10)).await, "nothing stays open");
+    assert!(system.drain(Duration::from_secs(60)).await, "nothing stays open");
     assert!(system.directory().restarts() > 0, "something was restarted");
     system.shutdown().await;
 }
@@ -73,7 +73,8 @@ async fn streams_survive_the_ledger() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_core_costs_a_token_a_request() {
-    let step_time = Duration::from_millis(2);
+    // So that no stream ends before the last strike.
+    let step_time = Duration::from_millis(10);
     let (system, faults) =
         spawn_with(128, |config| config.device = DeviceMode::Task { step_time }).await;
     let mut streams = Vec::new();

@@ -2,7 +2,7 @@
 //! that dies meanwhile.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use crate::common::{collect, expected_text, request, spawn_with};
 use playhouse_actors::{
@@ -17,13 +17,15 @@ use tokio::{task::JoinSet, time::timeout};
 const CHOICES: u32 = 16_384;
 /// Number of tokens of each choice.
 const TOKENS: u32 = 12;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn system() -> System {
-    let (system, _) = spawn_with(256, |config: &mut SystemConfig| {
+    let (system, faults) = spawn_with(256, |config: &mut SystemConfig| {
         config.admission.max_num_requests = 2 * CHOICES as usize;
     })
     .await;
+    // The large request takes twenty seconds, so that others find it also on a loaded machine.
+    faults.step_ms.store(2, Ordering::Relaxed);
     system
 }
 

@@ -49,6 +49,8 @@ async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
     spare.end("SIGKILL");
     text.push_str(&collect(stream).await.0);
     assert_eq!(text, expected_text(&prompt, 100));
+    // The stream may have ended before the process.
+    timeout(PATIENCE, launcher.numbered(3)).await.unwrap();
     assert_eq!(launcher.processes.load(Ordering::Relaxed), 3);
     system.shutdown().await;
 }

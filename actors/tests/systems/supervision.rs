@@ -128,7 +128,7 @@ impl Harness {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(10), wait).await;
+        let _ = tokio::time::timeout(Duration::from_secs(60), wait).await;
         self.log.lock().join(" ")
     }
 }
@@ -197,7 +197,7 @@ async fn too_many_deaths_in_the_window_end_the_supervisor_and_its_children() {
         harness.happened(3 + 2 * round).await;
     }
     harness.command("b", Command::Fail);
-    harness.supervisor.wait(Some(Duration::from_secs(5))).await.unwrap();
+    harness.supervisor.wait(Some(Duration::from_secs(60))).await.unwrap();
     assert_eq!(harness.supervisor.get_status(), ActorStatus::Stopped);
     let log = harness.happened(10).await;
     assert!(log.starts_with("+a +b +c -b +b -b +b -b"), "{log}");
@@ -251,17 +251,25 @@ async fn slow_system() -> System {
     spawn_with(128, slow).await.0
 }
 
-/// Kills a role `times` times, each time as soon as it runs again.
+async fn until(is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap();
+}
+
+/// Kills a role `times` times, each time as soon as it runs again. A kill of an actor that was
+/// killed and has not ended yet would not count.
 async fn kill(system: &System, role: Role, times: usize) {
+    let slot = system.directory().find(role, 0).unwrap();
+    let stats = || slot.actor_stats(0);
     for _ in 0..times {
-        let alive = async {
-            while !system.actors().iter().any(|actor| actor.role == role && actor.is_alive) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), alive).await.unwrap();
+        until(|| stats().is_alive).await;
+        let before = stats().restarts;
         system.chaos().strike(role, 0, How::Kill).unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        until(|| !stats().is_alive || stats().restarts > before).await;
     }
 }
 
@@ -270,7 +278,8 @@ async fn a_ledger_killed_five_times_in_a_second_costs_no_stream() {
     let system = slow_system().await;
     let streams = Streams::open(&system).await;
     kill(&system, Role::Ledger, 5).await;
-    assert_eq!(system.health(), Health::Recovering, "the breaker is open");
+    // The breaker opens when the death is noticed, and is open for at least a second.
+    until(|| system.health() == Health::Recovering && system.breaker_reason().is_some()).await;
     streams.are_right().await;
     assert_ne!(system.health(), Health::Dead);
     system.shutdown().await;
@@ -283,12 +292,7 @@ async fn supervisors_killed_six_times_cost_no_stream() {
         let streams = Streams::open(&system).await;
         kill(&system, role, 6).await;
         streams.are_right().await;
-        let closed = async {
-            while system.health() != Health::Ready {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(60), closed).await.unwrap();
+        until(|| system.health() == Health::Ready).await;
     }
     system.shutdown().await;
 }
@@ -303,7 +307,7 @@ async fn a_root_whose_rebuilds_are_fruitless_gives_up() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), dead).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(120), dead).await.unwrap();
     let waited = Duration::from_micros(REBUILD_BACK_OFF[0] + REBUILD_BACK_OFF[1]);
     assert!(began.elapsed() >= waited, "{:?}", began.elapsed());
 }

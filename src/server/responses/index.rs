@@ -63,12 +63,15 @@ mod tests {
         let ids: Vec<String> = (0..200_000).map(id).collect();
         let items: Items = ids.iter().map(|id| message(id, "x")).collect();
         let index = ItemIndex::new(&items);
-        let began = Instant::now();
-        assert!(ids.iter().rev().take(4_096).all(|id| index.find(&items, id).is_some()));
-        let elapsed = began.elapsed();
+        let took = || {
+            let began = Instant::now();
+            assert!(ids.iter().rev().take(4_096).all(|id| index.find(&items, id).is_some()));
+            began.elapsed()
+        };
+        // The thread may lack a processor, but not each time.
         assert!(
-            elapsed < Duration::from_millis(500),
-            "{elapsed:?}; one by one takes 100 times that"
+            (0..5).any(|_| took() < Duration::from_millis(500)),
+            "one by one takes 100 times that"
         );
     }
 }

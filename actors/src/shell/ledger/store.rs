@@ -173,7 +173,7 @@ mod tests {
             let answers = (asked.epoch(), asked.num_open(), asked.model_state());
             sender.send(answers).unwrap();
         });
-        let answers = receiver.recv_timeout(Duration::from_secs(10));
+        let answers = receiver.recv_timeout(Duration::from_secs(60));
         drop(ledger);
         asking.join().unwrap();
         assert_eq!(answers, Ok((epoch, 0, ModelState::Sound)));

@@ -267,22 +267,21 @@ mod tests {
             began.elapsed()
         };
         assert!(taken_after(true) >= DEGRADED_LINGER);
-        assert!(taken_after(false) < DEGRADED_LINGER);
+        // The thread may lack a processor, but not each time.
+        assert!((0..20).any(|_| taken_after(false) < DEGRADED_LINGER));
     }
 
     #[test]
     fn requests_without_records_do_not_put_the_next_try_off() {
         let queue = Arc::new(Queue::new(1 << 10));
-        let hurried = Arc::clone(&queue);
-        let hurry = std::thread::spawn(move || {
-            for _ in 0..100 {
-                hurried.hurry();
-                std::thread::park_timeout(Duration::from_millis(20));
-            }
-        });
-        let began = Instant::now();
-        assert!(queue.take(true).records.is_empty());
-        assert!(began.elapsed() < 2 * RETRY_PAUSE, "{:?}", began.elapsed());
-        hurry.join().unwrap();
+        let taking = Arc::clone(&queue);
+        let take = std::thread::spawn(move || taking.take(true).records.len());
+        let limit = Instant::now() + Duration::from_secs(60);
+        while !take.is_finished() {
+            assert!(Instant::now() < limit, "each request puts it off");
+            queue.hurry();
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        assert_eq!(take.join().unwrap(), 0);
     }
 }

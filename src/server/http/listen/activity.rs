@@ -261,7 +261,7 @@ mod tests {
         began.elapsed()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn silence_may_last_longer_than_headers() {
         let activity = fresh();
         assert!(idle_after(&activity).await >= PATIENCE.silence);
@@ -271,7 +271,7 @@ mod tests {
         assert!(waited >= PATIENCE.headers && waited < PATIENCE.silence, "{waited:?}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn an_open_request_is_not_idle_however_long_it_takes() {
         let activity = fresh();
         let (first, second) = (activity.begin_request(), activity.begin_request());
@@ -282,7 +282,7 @@ mod tests {
         assert!(idle_after(&activity).await >= PATIENCE.silence, "it counts from its end");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn other_http2_frames_change_nothing() {
         let activity = fresh();
         let (first, rest) = HTTP2_PREFACE.split_at(5);

@@ -91,7 +91,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::VecDeque, future::poll_fn, time::Instant};
+    use std::{collections::VecDeque, future::poll_fn};
+
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -129,7 +131,7 @@ mod tests {
         poll_fn(|context| Pin::new(&mut *connection).poll_write(context, b"abc")).await
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_write_without_progress_fails_after_the_limit() {
         let (mut stalled, began) = (connection(&[3]), Instant::now());
         assert_eq!(write(&mut stalled).await.unwrap(), 3);
@@ -138,7 +140,7 @@ mod tests {
         assert!(began.elapsed() >= LIMIT);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn progress_gives_it_the_whole_limit_again() {
         let mut slow = connection(&[0, 1, 0]);
         // It is polled at once and again at the timeout's end.

@@ -53,7 +53,7 @@ impl Server {
     fn fetcher(&self, reaches: fn(IpAddr) -> bool) -> Fetcher {
         let domains = ["media.example".to_owned(), "127.0.0.1".to_owned()];
         let resolver = Box::new(FixedResolver(vec![self.address]));
-        Fetcher { resolver, reaches, ..Fetcher::new(&domains, 100, Duration::from_secs(2)) }
+        Fetcher { resolver, reaches, ..Fetcher::new(&domains, 100, Duration::from_secs(60)) }
     }
 
     fn connections(&self) -> usize {
