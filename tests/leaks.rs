@@ -15,7 +15,7 @@ use workload::BusyEngine;
 const ROUNDS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Longest time until threads and tasks have ended.
-const SETTLING: Duration = Duration::from_secs(20);
+const SETTLING: Duration = Duration::from_secs(60);
 
 /// Resources that a process can leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

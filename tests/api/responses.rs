@@ -81,6 +81,13 @@ async fn a_client_that_leaves_ends_its_response_but_not_one_in_the_background() 
     let data = first.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
     let response = serde_json::from_str::<Value>(data).unwrap()["response"].clone();
     drop(stream);
+    // The first event may come before the engine has the request.
+    let begun = async {
+        while served.engine.open_requests() == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, begun).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(served.engine.open_requests(), 1);
     let url = format!("{}/v1/responses/{}", served.url, response["id"].as_str().unwrap());

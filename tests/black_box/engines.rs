@@ -47,6 +47,20 @@ async fn until_states(client: &Client, url: &str, expected: [&str; 2]) {
     }
 }
 
+/// Waits until another process than `killed` serves as this engine.
+async fn until_replaced(client: &Client, url: &str, engine: usize, killed: &Value) {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        let all = get(client, &format!("{url}/engines")).await;
+        let found = &all["engines"][engine];
+        if found["state"] == "serving" && found["pid"].is_u64() && found["pid"] != *killed {
+            return;
+        }
+        assert!(Instant::now() < limit, "{all}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Returns the longest wait of each stream that runs at `since` and afterwards, in milliseconds.
 fn stalls(arrivals: &BTreeMap<usize, Vec<u64>>, since: u64) -> Vec<f64> {
     let longest = |times: &Vec<u64>| {
@@ -79,6 +93,7 @@ async fn streams_of_every_kind_go_on_in_the_other_engine() {
     let (times, ended) = (arrivals.take(), arrivals.now());
     let points = (1..20).map(|point| began + (ended - began) * point / 20);
     let mut calm_stalls: Vec<_> = points.flat_map(|point| stalls(&times, point)).collect();
+    until_states(&client, &url, ["serving", "serving"]).await;
     let (mut kills, mut killed_stalls) = (0, Vec::new());
     while kills < KILLS {
         let run = {
@@ -91,15 +106,15 @@ async fn streams_of_every_kind_go_on_in_the_other_engine() {
             // The pauses differ, so the kills meet other steps.
             sleep(Duration::from_millis(100 + (kills as u64 * 53) % 170)).await;
             times.push(arrivals.now());
-            let strike = json!({"how": "SIGKILL", "engine": kills % 2});
+            let engine = kills % 2;
+            let strike = json!({"how": "SIGKILL", "engine": engine});
             let (status, answer) = post(&client, &format!("{url}/chaos/process"), &strike).await;
             assert_eq!(status, StatusCode::OK, "{answer}");
             kills += 1;
             let health = client.get(format!("{url}/health")).send().await.unwrap().status();
             assert_eq!(health, StatusCode::OK, "one engine lives");
             // The other one is killed when this one serves again.
-            sleep(Duration::from_millis(20)).await;
-            until_states(&client, &url, ["serving", "serving"]).await;
+            until_replaced(&client, &url, engine, &answer["pid"]).await;
         }
         for (index, (expected, actual)) in calm.iter().zip(run.await.unwrap()).enumerate() {
             let difference = difference(expected, &actual);

@@ -38,10 +38,11 @@ use tokio::{task::JoinSet, time::sleep};
 /// Number of strikes, and the time between two of them.
 const STRIKES: usize = 60;
 const PAUSE: Duration = Duration::from_millis(50);
-/// Longest time for any answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time for any answer. On a slow machine, requests make little progress between two
+/// strikes, and a storm may take more than a minute.
+const PATIENCE: Duration = Duration::from_secs(240);
 /// Longest time for an answer about health.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
+const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
 
 const ROLES: [&str; 13] = [
     "scheduler",

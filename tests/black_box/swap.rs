@@ -166,12 +166,14 @@ async fn until_children_are(server: &Server, expected: &[u64]) {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_of_an_old_engine_that_dies_go_on_in_the_other_old_one() {
-    let server = Server::of_size(SIZES, &["-dp", "2", "--max-model-len", "1024"]);
+    // The streams must outlast the start of two processes. One engine has room for all of them.
+    let sizes = SIZES.replace("400", "900");
+    let server = Server::of_size(&sizes, &["-dp", "2", "--max-model-len", "2048"]);
     let (client, url, folder) = (Client::new(), server.url.clone(), other());
     let begin = async || {
         let streams = (0..6).map(|index| {
             let mut long = body(index);
-            long["max_tokens"] = json!(1_000);
+            long["max_tokens"] = json!(2_000);
             let (client, url) = (client.clone(), url.clone());
             async move { Begun::with(&client, &url, &long).await }
         });

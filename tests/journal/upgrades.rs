@@ -49,7 +49,8 @@ fn journals(folder: &Path) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_go_on_after_both_processes_were_killed() {
     let (folder, client) = (tempfile::tempdir().unwrap(), Client::new());
-    let asks: Vec<_> = (0..6).map(|number| long(number, 1_200)).collect();
+    // Those of the old process must outlast the start of the new one.
+    let asks: Vec<_> = (0..6).map(|number| long(number, [3_000, 1_200][number / 3])).collect();
     let expected = undisturbed(&asks).await;
     let server = Server::start(Some(folder.path()), &[]);
     let mut begun = begin(&client, &server, &asks[..3]).await;

@@ -118,7 +118,7 @@ async fn pictures_that_grow_are_refused_and_the_memory_stays_flat() {
     assert_eq!(storm(&server, &good).await, [200; AT_ONCE]);
     let left = server.resident_bytes().saturating_sub(before);
     assert!(left < SLACK, "{} MiB stay", left / MIB);
-    assert!(server.metric("playhouse:request_memory_bytes").await < MIB as f64);
+    server.until_released().await;
 }
 
 /// Returns a FLAC file of silence with `blocks` times 65,535 samples of 8 kHz, and without their
@@ -187,5 +187,5 @@ async fn ten_hours_of_silence_again_and_again_take_no_memory() {
     let grown = server.peak_bytes().saturating_sub(before);
     assert!(grown < 16 * MIB + SLACK, "{} MiB", grown / MIB);
     assert_eq!(get(server.address(), "/health").await.map(|sent| sent.status), Some(200));
-    assert!(server.metric("playhouse:request_memory_bytes").await < MIB as f64);
+    server.until_released().await;
 }

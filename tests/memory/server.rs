@@ -5,11 +5,18 @@ use std::{
     io::{BufRead, BufReader, Read},
     process::{Child, Command, Stdio},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use serde_json::json;
 
-use crate::client::{get, json_body, post};
+use crate::{
+    MIB,
+    client::{get, json_body, post},
+};
+
+/// Longest time until requests have released their memory.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a free port.
 pub(crate) struct Server {
@@ -100,6 +107,20 @@ impl Server {
         let body = json!({"prompt": "Once", "max_tokens": 2, "ignore_eos": true});
         let sent = post(&self.address, "/v1/completions", &json_body(&body)).await;
         sent.is_some_and(|sent| sent.status == 200)
+    }
+
+    /// Waits until requests hold less than 1 MiB of memory. The server may hear of the end of a
+    /// connection later than the client.
+    pub(crate) async fn until_released(&self) {
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let held = self.metric("playhouse:request_memory_bytes").await;
+            if held < MIB as f64 {
+                return;
+            }
+            assert!(Instant::now() < limit, "{held} bytes are still held");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Returns the value of a metric, whatever its labels.

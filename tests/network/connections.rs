@@ -133,13 +133,21 @@ async fn connections_beyond_the_limit_wait() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_connections_do_not_hold_up_a_drain() {
-    let served = serve(ServerConfig::default()).await;
+    // No other limit ends the connections or the drain before the test has failed.
+    let long = 10 * PATIENCE.as_secs();
+    let server = ServerConfig {
+        header_timeout_secs: long,
+        keep_alive_timeout_secs: long,
+        shutdown_timeout_secs: long,
+        ..ServerConfig::default()
+    };
+    let served = serve(server).await;
     let silent = connect(&served).await;
     let mut partial = connect(&served).await;
     partial.write_all(b"GET /hea").await.unwrap();
     let mut kept = connect(&served).await;
     kept.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     kept.read_exact(&mut [0; 12]).await.unwrap();
-    timeout(Duration::from_secs(10), served.stop()).await.unwrap();
+    timeout(PATIENCE, served.stop()).await.unwrap();
     drop((silent, partial, kept));
 }

@@ -1,7 +1,5 @@
 //! The answers of a server from the signal to its end.
 
-use std::time::Duration;
-
 use axum::body::{Body, to_bytes};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -31,7 +29,14 @@ async fn kept_probe(connection: &mut TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn probes_are_answered_until_the_last_stream_ends() {
-    let served = serve(ServerConfig::default()).await;
+    // No other limit ends the kept connection or the drain before the test has failed.
+    let long = 10 * PATIENCE.as_secs();
+    let server = ServerConfig {
+        keep_alive_timeout_secs: long,
+        shutdown_timeout_secs: long,
+        ..ServerConfig::default()
+    };
+    let served = serve(server).await;
     let (url, engine) = (served.url.clone(), served.engine.clone());
     let address = url.strip_prefix("http://").unwrap();
     let connect_again = || TcpStream::connect(address);
@@ -81,7 +86,7 @@ async fn probes_are_answered_until_the_last_stream_ends() {
     engine.resume();
     let text = timeout(PATIENCE, stream).await.unwrap().unwrap();
     assert!(text.ends_with(b"data: [DONE]\n\n"), "the stream is not cut off");
-    timeout(Duration::from_secs(10), stopped).await.unwrap().unwrap();
+    timeout(PATIENCE, stopped).await.unwrap().unwrap();
     assert_eq!(kept.read(&mut [0]).await.unwrap_or(0), 0, "idle connections end with the server");
     assert!(connect_again().await.is_err());
 }

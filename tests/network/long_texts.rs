@@ -1,12 +1,12 @@
 //! Texts that take long to tokenize: they are cut, counted up to a limit, and do not delay other
 //! requests.
 
-use playhouse::server::ServerConfig;
+use playhouse::{EngineConfig, server::ServerConfig};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{PATIENCE, serve, serving::Served};
+use crate::{PATIENCE, engine, serve, serving::Served};
 
 /// The longest text that `/tokenize` takes, in bytes.
 const TEXT_BYTES_MAX: usize = 4 << 20;
@@ -26,7 +26,9 @@ async fn tokenized(served: &Served, text: &str) -> Vec<u64> {
 /// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_truncated_prompt_of_megabytes_does_not_delay_others() {
-    let served = serve(ServerConfig::default()).await;
+    // All four must fit. The default is a share of the memory that is free at that moment.
+    let engine = EngineConfig { max_request_memory_bytes: Some(4 << 30), ..engine() };
+    let served = Served::start(engine, ServerConfig::default()).await;
     let end = "and so they sailed on, until the wind died down.";
     let long = "Once upon a time, in 1234 BC, the lantern was lit.\n".repeat((30 << 20) / 51) + end;
     let long = json!({
