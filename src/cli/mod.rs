@@ -236,7 +236,7 @@ fn configured(command: Configured, file: Option<PathBuf>, log: &LogFlags) -> Res
         Configured::Score(args) => pooling::score(&args, resolved.config.engine),
         Configured::Rerank(args) => pooling::rerank(&args, resolved.config.engine),
         Configured::RunBatch(args) => run_batch::run(*args, resolved.config),
-        Configured::Bench(args) => bench::run(*args, resolved.config.engine, file.as_deref()),
+        Configured::Bench(args) => bench::run(*args, resolved.config, file.as_deref()),
         Configured::Eval(args) => eval::run(*args, resolved.config.engine),
         Configured::Profile(args) => profile::run(&args, resolved.config.engine),
         Configured::Replay(args) => replay::run(&args, resolved.config.engine),

@@ -97,9 +97,11 @@ impl KvCacheManagerActor {
             self.context.observers.stale(1);
             return Ok(None);
         };
-        // A reset reads all blocks.
-        let is_reset = |op: &AllocationOp| *op == AllocationOp::ResetPrefixCache;
-        let _long = plan.ops.iter().any(is_reset).then(Long::begin);
+        // A reset reads all blocks, and the first plan of an epoch those of all running requests.
+        let is_long = |op: &AllocationOp| {
+            matches!(op, AllocationOp::ResetPrefixCache | AllocationOp::Touch { .. })
+        };
+        let _long = plan.ops.iter().any(is_long).then(Long::begin);
         let allocation = manager.execute(plan);
         if let Some(recorder) = self.context.config.recorder.as_ref().filter(|_| allocation.is_ok())
         {

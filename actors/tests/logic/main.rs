@@ -5,6 +5,7 @@
 
 mod admission;
 mod async_scheduling;
+mod full_cache;
 mod garbage;
 mod golden;
 mod harness;

@@ -124,6 +124,20 @@ fn a_tail_is_adopted_where_it_was_left() {
 }
 
 #[test]
+fn blocks_that_a_request_will_look_up_are_reused_after_others() {
+    // Alice's blocks are 3, 1 and 2. Nobody needs the others.
+    let sealed = [(1, key(2)), (3, key(1)), (4, key(8)), (5, key(9))];
+    let tails = [(ALICE, Tail { index: 2, ..tail(2) })];
+    let mut manager = KvCacheManager::from_directory(&config(), EPOCH, sealed, tails);
+    assert_eq!(manager.pool().free_block_ids().collect::<Vec<_>>(), [1, 3, 4, 5, 2]);
+    let block_hashes = Arc::new(vec![hash(1), hash(2), hash(3)]);
+    let touch = AllocationOp::Touch { request: ALICE, block_hashes, max_tokens: 9 };
+    assert_eq!(execute(&mut manager, vec![touch]).unwrap(), [AllocationResult::Touched]);
+    assert_eq!(manager.pool().free_block_ids().collect::<Vec<_>>(), [4, 5, 1, 3, 2]);
+    assert_eq!(hit(&mut manager, ALICE, 10), 9);
+}
+
+#[test]
 fn only_its_own_request_gets_a_tail_and_only_at_its_position() {
     assert_eq!(hit(&mut successor(), BOB, 8), 4);
     assert_eq!(hit(&mut successor(), ALICE, 7), 6);

@@ -19,7 +19,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{CliError, style::shows_bars};
-use crate::config::{EngineConfig, layer::Entry};
+use crate::config::{Config, layer::Entry};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,13 +95,10 @@ impl BenchArgs {
 }
 
 /// Measures and prints. `file` is the file with further settings of a server, if one was named.
-pub(crate) fn run(
-    args: BenchArgs,
-    config: EngineConfig,
-    file: Option<&Path>,
-) -> Result<(), CliError> {
+pub(crate) fn run(args: BenchArgs, config: Config, file: Option<&Path>) -> Result<(), CliError> {
+    let Config { engine: config, log, .. } = config;
     match args.command {
-        Bench::Chaos(args) => chaos::run(&args, config),
+        Bench::Chaos(args) => chaos::run(&args, config, &log),
         Bench::Overload(args) => overload::run(&args, config),
         Bench::Serve(args) => serve::run(&args),
         Bench::Throughput(args) => throughput::run(&args, config),

@@ -47,6 +47,16 @@ pub enum AllocationOp {
     },
     /// Makes room for a request's tokens.
     Allocate(AllocateOp),
+    /// Lets other free blocks be reused before those that a request will look up. The order of the
+    /// free blocks does not outlive a process.
+    Touch {
+        /// The request.
+        request: RequestId,
+        /// Hashes of the full blocks of the request's tokens.
+        block_hashes: Arc<Vec<BlockHash>>,
+        /// As in `Lookup`.
+        max_tokens: usize,
+    },
     /// Forgets all content that can be hit, if no request holds a block.
     ResetPrefixCache,
 }
@@ -113,6 +123,8 @@ pub enum AllocationResult {
     },
     /// Answers `Allocate`: there are too few free blocks, and nothing changed.
     Refused,
+    /// Answers `Touch`.
+    Touched,
     /// Answers `ResetPrefixCache`: whether it was done.
     Reset(bool),
 }

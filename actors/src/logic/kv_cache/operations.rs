@@ -62,6 +62,10 @@ impl KvCacheManager {
                 let found = found.map(|(_, found)| found).unwrap_or_default();
                 self.allocate(op, found, step)
             }
+            AllocationOp::Touch { request, block_hashes, max_tokens } => {
+                self.touch(*request, block_hashes, *max_tokens);
+                Ok(AllocationResult::Touched)
+            }
             AllocationOp::ResetPrefixCache => {
                 let is_done = self.pool.reset_prefix_cache();
                 if is_done {
@@ -104,6 +108,25 @@ impl KvCacheManager {
             self.seals.seal(block, BlockKey::new(&hash, group));
         }
         Found { blocks, num_full: num_hits + 1, tail: None, num_tokens }
+    }
+
+    /// Puts the free blocks that a lookup would find behind all other free blocks, the head of the
+    /// chain last, as a request that frees them does.
+    fn touch(&mut self, request: RequestId, hashes: &[BlockHash], max_tokens: usize) {
+        let (found, _) = self.groups.longest_hit(&self.pool, hashes, max_tokens);
+        let tail = self.tails.kept(request).map(|tail| tail.blocks).unwrap_or_default();
+        for list in found.lists() {
+            for &block in list.iter().rev().filter(|block| **block != NULL_BLOCK) {
+                self.reuse_last(block);
+            }
+        }
+        tail.into_iter().for_each(|block| self.reuse_last(block));
+    }
+
+    fn reuse_last(&mut self, block: BlockId) {
+        if self.pool.ref_cnt(block) == 0 {
+            self.pool.reuse_last(block);
+        }
     }
 
     fn free(&mut self, request: RequestId, discard: Option<&[BlockHash]>, step: Step) {

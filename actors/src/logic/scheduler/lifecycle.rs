@@ -105,7 +105,6 @@ impl Scheduler {
         self.flight = Flight::default();
         // A reset that was requested is still to be done.
         let reset_requested = self.outbox.reset_requested;
-        self.outbox = Outbox { reset_requested, is_new_epoch: true, ..Outbox::default() };
         live.sort_by_key(|recovered| {
             let request = &recovered.request;
             let priority = match self.config.policy {
@@ -114,6 +113,8 @@ impl Scheduler {
             };
             (priority, request.arrival, request.id)
         });
+        let resumed = may_have_held(&live, self.config.max_num_seqs);
+        self.outbox = Outbox { reset_requested, is_new_epoch: true, resumed, ..Outbox::default() };
         for recovered in live {
             self.enqueue(recovered);
         }
@@ -233,4 +234,14 @@ impl Scheduler {
             Status::Waiting(_) | Status::WaitingFor(..) | Status::Admitting(_) => false,
         });
     }
+}
+
+/// Returns the requests that may have held blocks before the crash, at most `most` and all that
+/// have begun to answer, in the order in which other requests may have their blocks. `live` is in
+/// the order of the policy.
+fn may_have_held(live: &[RecoveredRequest], most: usize) -> Vec<RequestId> {
+    let has_begun = |recovered: &&RecoveredRequest| !recovered.output_token_ids.is_empty();
+    let (begun, new): (Vec<_>, Vec<_>) = live.iter().partition(has_begun);
+    let new = &new[..most.saturating_sub(begun.len()).min(new.len())];
+    new.iter().rev().chain(begun.iter().rev()).map(|recovered| recovered.request.id).collect()
 }

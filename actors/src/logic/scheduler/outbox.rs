@@ -21,6 +21,9 @@ pub(super) struct Outbox {
     pub(super) reset_requested: Option<bool>,
     /// Whether the KV cache manager has not received a plan of this epoch yet.
     pub(super) is_new_epoch: bool,
+    /// Requests of the last epoch whose blocks the first plan touches, those to reuse last at the
+    /// end.
+    pub(super) resumed: Vec<RequestId>,
 }
 
 /// A request that no longer needs its blocks.

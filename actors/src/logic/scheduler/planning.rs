@@ -60,6 +60,7 @@ pub(super) struct Row {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pending {
     Free,
+    Touch,
     Reset,
     Lookup {
         slot: Slot,
@@ -149,6 +150,7 @@ impl Scheduler {
         if self.outbox.reset_requested.take().is_some() {
             planning.ask(&mut ops, AllocationOp::ResetPrefixCache, Pending::Reset);
         }
+        self.ask_touches(planning, &mut ops);
         loop {
             let flow = match planning.phase {
                 Phase::Running => self.plan_running(planning, &mut ops),
@@ -222,7 +224,8 @@ impl Scheduler {
         result: AllocationResult,
     ) -> Result<(), ActorError> {
         match (pending, result) {
-            (Pending::Free, AllocationResult::Freed) => {}
+            (Pending::Free, AllocationResult::Freed)
+            | (Pending::Touch, AllocationResult::Touched) => {}
             (Pending::Reset, AllocationResult::Reset(done)) => {
                 planning.prefix_cache_reset = Some(done);
             }

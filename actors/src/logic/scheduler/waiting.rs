@@ -157,6 +157,19 @@ impl Scheduler {
         is_too_large.then_some(FinishReason::Error(Failure::Unservable))
     }
 
+    /// Asks for the blocks of resumed requests to be reused last. Without this, the first of them
+    /// could take blocks from the others before those look them up.
+    pub(super) fn ask_touches(&mut self, planning: &mut Planning, ops: &mut Vec<AllocationOp>) {
+        for request in std::mem::take(&mut self.outbox.resumed) {
+            let slot = self.requests.find(request);
+            let lookup = slot.and_then(|slot| self.lookup_op(planning, slot));
+            if let Some(AllocationOp::Lookup { request, block_hashes, max_tokens, .. }) = lookup {
+                let touch = AllocationOp::Touch { request, block_hashes, max_tokens };
+                planning.ask(ops, touch, Pending::Touch);
+            }
+        }
+    }
+
     /// Returns a lookup of prefix hits, or `None` if there can be none. The last token is never a
     /// hit, because its logits are needed. A suspect that is alone does not use its tail: a failed
     /// step may have damaged that block, and another failure alone would convict the request.

@@ -112,23 +112,30 @@ fn process_way(name: &str) -> Result<ProcessStrike, String> {
 }
 
 /// Loads the model, in this process or in one of its own.
-async fn start(args: &ChaosArgs, config: EngineConfig) -> Result<Engine, CliError> {
+async fn start(
+    args: &ChaosArgs,
+    config: EngineConfig,
+    log: &LogSettings,
+) -> Result<Engine, CliError> {
     use crate::cli::engine;
 
     #[cfg(unix)]
     if args.process {
-        let log = LogSettings { level: "error".to_owned(), ..LogSettings::default() };
         let config = EngineConfig { journal: None, ..config };
         let sharing = JournalSharing::Alone;
-        return engine::start_process(config, &log, args.spare_engine, sharing).await;
+        return engine::start_process(config, log, args.spare_engine, sharing).await;
     }
     #[cfg(not(unix))]
-    let _ = args;
+    let _ = (args, log);
     engine::start(config).await
 }
 
 /// Measures and prints.
-pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError> {
+pub(crate) fn run(
+    args: &ChaosArgs,
+    config: EngineConfig,
+    log: &LogSettings,
+) -> Result<(), CliError> {
     use crate::cli::{engine, interrupt::or_interrupt, output, serve::metrics};
 
     // Every dead actor is replaced at once, however often it dies, because the replacement is
@@ -138,7 +145,7 @@ pub(crate) fn run(args: &ChaosArgs, config: EngineConfig) -> Result<(), CliError
     hush_strikes();
     engine::run(async {
         let metrics = metrics::install(&config)?;
-        let engine = or_interrupt(start(args, config)).await?;
+        let engine = or_interrupt(start(args, config, log)).await?;
         if let Some(requests) = args.requests {
             let measured = or_interrupt(storm::measure(&engine, args, requests)).await;
             engine.shutdown().await;
