@@ -27,8 +27,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// The upper bound of a handler.
 const BOUND: Duration = Duration::from_secs(60);
-/// Longest time to find a hang: well below the bound, and far above a tenth of a second, because the
-/// machine may be loaded.
+/// Longest time to find a hang: well below the bound, and far above a tenth of a second, because
+/// the machine may be loaded.
 const SOON: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time after which a blocked thread surely goes on.

@@ -61,8 +61,8 @@ impl LeftBehind {
         Ok((Holder(Arc::clone(&tie)), Held(tie)))
     }
 
-    /// Waits until a thread may be tied, and for `limit` at most. On a busy machine, threads that do
-    /// not hang end late: they lack a processor, or wait for the step of another one.
+    /// Waits until a thread may be tied, and for `limit` at most. On a busy machine, threads that
+    /// do not hang end late: they lack a processor, or wait for the step of another one.
     pub(crate) async fn room(&self, limit: Duration) {
         let room = async {
             loop {

@@ -1,4 +1,4 @@
-//! A crash while the KV cache is full of content that nobody needs.
+//! A crash while the KV cache is full of content that no request needs.
 
 use std::sync::Arc;
 

@@ -125,7 +125,7 @@ fn a_tail_is_adopted_where_it_was_left() {
 
 #[test]
 fn blocks_that_a_request_will_look_up_are_reused_after_others() {
-    // Alice's blocks are 3, 1 and 2. Nobody needs the others.
+    // Alice's blocks are 3, 1 and 2. No request needs the others.
     let sealed = [(1, key(2)), (3, key(1)), (4, key(8)), (5, key(9))];
     let tails = [(ALICE, Tail { index: 2, ..tail(2) })];
     let mut manager = KvCacheManager::from_directory(&config(), EPOCH, sealed, tails);

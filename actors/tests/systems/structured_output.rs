@@ -13,8 +13,8 @@ use playhouse_actors::{
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The limit of a system where a grammar hangs. Other grammars are compiled in this time on a loaded
-/// machine too.
+/// The limit of a system where a grammar hangs. Other grammars are compiled in this time, on a
+/// loaded machine too.
 const LIMIT: Duration = Duration::from_secs(1);
 const TOKENS: u32 = 20;
 

@@ -110,8 +110,8 @@ impl KvCacheManager {
         Found { blocks, num_full: num_hits + 1, tail: None, num_tokens }
     }
 
-    /// Puts the free blocks that a lookup would find behind all other free blocks, the head of the
-    /// chain last, as a request that frees them does.
+    /// Puts the free blocks that a lookup would find behind all other free blocks. As after a free,
+    /// the head of the chain is the last of them.
     fn touch(&mut self, request: RequestId, hashes: &[BlockHash], max_tokens: usize) {
         let (found, _) = self.groups.longest_hit(&self.pool, hashes, max_tokens);
         let tail = self.tails.kept(request).map(|tail| tail.blocks).unwrap_or_default();

@@ -236,9 +236,9 @@ impl Scheduler {
     }
 }
 
-/// Returns the requests that may have held blocks before the crash, at most `most` and all that
-/// have begun to answer, in the order in which other requests may have their blocks. `live` is in
-/// the order of the policy.
+/// Returns the requests that may have held blocks before the crash: all that have begun to answer,
+/// and others up to `most` in all. Other requests may have the blocks of the first one first.
+/// `live` is in the order of the policy.
 fn may_have_held(live: &[RecoveredRequest], most: usize) -> Vec<RequestId> {
     let has_begun = |recovered: &&RecoveredRequest| !recovered.output_token_ids.is_empty();
     let (begun, new): (Vec<_>, Vec<_>) = live.iter().partition(has_begun);
