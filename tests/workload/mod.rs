@@ -2,7 +2,7 @@
 //! There are requests of every kind on the demo model, in a KV cache too small for all of them.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 use std::{
     io::Cursor,

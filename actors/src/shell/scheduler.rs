@@ -27,7 +27,7 @@ use crate::{
         adapter_threads::{AdapterState, ask_for_adapter},
         recorded_scheduler::RecordedScheduler,
     },
-    supervision::watched::yield_now,
+    supervision::watched::{Long, yield_now},
     system::context::Context,
 };
 
@@ -76,7 +76,13 @@ impl SchedulerActor {
     async fn plan(&self, state: &mut State) -> Result<(), ActorError> {
         let scheduler = &mut state.scheduler;
         scheduler.begin_step(self.context.now())?;
-        while let Some(plan) = scheduler.next_plan() {
+        loop {
+            let plan = {
+                // The first plan of an epoch has the hashes of all resumed requests.
+                let _long = scheduler.begins_epoch().then(Long::begin);
+                scheduler.next_plan()
+            };
+            let Some(plan) = plan else { break };
             let manager = &self.context.directory.core.kv_cache_manager;
             let limit = self.context.config.call_timeout;
             let execute = |reply| KvCacheManagerMessage::Execute(plan, reply);

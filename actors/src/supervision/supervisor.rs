@@ -275,7 +275,8 @@ impl Actor for Supervisor {
     type State = State;
     type Arguments = ();
 
-    /// Starts the children. Their starts are cheap, because heavy work waits for a message.
+    /// Starts the children. Their starts are cheap, because heavy work waits for a message. Only a
+    /// worker may wait, for [`STOP_TIMEOUT`] at most, until a thread has ended.
     async fn pre_start(
         &self,
         myself: ActorRef<SupervisorMessage>,

@@ -32,7 +32,7 @@ const PING_PERIOD: Micros = 250_000;
 /// Time that a killed actor has to end, if it holds no thread.
 const KILL_GRACE: Micros = 1_000_000;
 /// How often a supervisor may wait for a whole [`STOP_TIMEOUT`] in one message: once for each of at
-/// most seven children, and once more.
+/// most seven children, and once more, as for the start of a worker.
 const NUM_STOPS: u32 = 8;
 
 /// The key of known handler times.

@@ -114,13 +114,14 @@ impl KvCacheManager {
     /// the head of the chain is the last of them.
     fn touch(&mut self, request: RequestId, hashes: &[BlockHash], max_tokens: usize) {
         let (found, _) = self.groups.longest_hit(&self.pool, hashes, max_tokens);
+        // A tail is of no use without the block before it.
         let tail = self.tails.kept(request).map(|tail| tail.blocks).unwrap_or_default();
+        tail.into_iter().for_each(|block| self.reuse_last(block));
         for list in found.lists() {
             for &block in list.iter().rev().filter(|block| **block != NULL_BLOCK) {
                 self.reuse_last(block);
             }
         }
-        tail.into_iter().for_each(|block| self.reuse_last(block));
     }
 
     fn reuse_last(&mut self, block: BlockId) {

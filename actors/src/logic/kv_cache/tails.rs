@@ -8,8 +8,8 @@
 //! when it frees its blocks. Steps in flight may have written further tokens to the blocks. They
 //! lie behind the valid ones.
 //!
-//! In the new epoch a tail is *kept*: its blocks are free and in no index, and all other free
-//! blocks are allocated before them. Its request gets them at the request's first lookup, or never.
+//! In the new epoch a tail is *kept*: its blocks are free and in no index, and blocks that no live
+//! request uses are allocated before them. Its request gets them at its first lookup, or never.
 
 use std::collections::BTreeMap;
 

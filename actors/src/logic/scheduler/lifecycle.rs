@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    PauseState, Scheduler,
+    PauseState, Scheduler, SchedulerConfig,
     aside::Resource,
     flight::Flight,
     media::Media,
@@ -113,7 +113,7 @@ impl Scheduler {
             };
             (priority, request.arrival, request.id)
         });
-        let resumed = may_have_held(&live, self.config.max_num_seqs);
+        let resumed = may_have_held(&live, &self.config);
         self.outbox = Outbox { reset_requested, is_new_epoch: true, resumed, ..Outbox::default() };
         for recovered in live {
             self.enqueue(recovered);
@@ -237,11 +237,22 @@ impl Scheduler {
 }
 
 /// Returns the requests that may have held blocks before the crash: all that have begun to answer,
-/// and others up to `most` in all. Other requests may have the blocks of the first one first.
-/// `live` is in the order of the policy.
-fn may_have_held(live: &[RecoveredRequest], most: usize) -> Vec<RequestId> {
+/// and as many others as fit into the batch and the KV cache with them. Other requests may have the
+/// blocks of the first one first. `live` is in the order of the policy.
+fn may_have_held(live: &[RecoveredRequest], config: &SchedulerConfig) -> Vec<RequestId> {
     let has_begun = |recovered: &&RecoveredRequest| !recovered.output_token_ids.is_empty();
     let (begun, new): (Vec<_>, Vec<_>) = live.iter().partition(has_begun);
-    let new = &new[..most.saturating_sub(begun.len()).min(new.len())];
+    let num_tokens = |recovered: &RecoveredRequest| {
+        recovered.request.prompt_token_ids.len() + recovered.output_token_ids.len()
+    };
+    let mut room = config.num_blocks as usize * config.kv_spec.block_size;
+    room = room.saturating_sub(begun.iter().map(|recovered| num_tokens(recovered)).sum());
+    let fits = |recovered: &&RecoveredRequest| {
+        let left = room.checked_sub(num_tokens(recovered));
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    let most = config.max_num_seqs.saturating_sub(begun.len());
+    let new: Vec<_> = new.into_iter().take(most).take_while(fits).collect();
     new.iter().rev().chain(begun.iter().rev()).map(|recovered| recovered.request.id).collect()
 }

@@ -152,6 +152,12 @@ impl Scheduler {
         self.epoch
     }
 
+    /// Returns whether the KV cache manager has received no plan of this epoch yet.
+    #[must_use]
+    pub fn begins_epoch(&self) -> bool {
+        self.outbox.is_new_epoch
+    }
+
     /// Returns the last step planned.
     #[must_use]
     pub fn step(&self) -> Step {

@@ -27,15 +27,12 @@ use clap::Args;
 
 use super::{Report, workload::Sizes};
 use crate::api::{How, Role};
+#[cfg(unix)]
+use crate::engine::{JournalSharing, ProcessStrike};
 use crate::{
     cli::{CliError, flags::EngineFlags},
-    config::EngineConfig,
+    config::{EngineConfig, LogSettings},
     engine::Engine,
-};
-#[cfg(unix)]
-use crate::{
-    config::LogSettings,
-    engine::{JournalSharing, ProcessStrike},
 };
 
 const EXAMPLES: &str = "\
