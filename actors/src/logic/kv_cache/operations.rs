@@ -114,7 +114,7 @@ impl KvCacheManager {
     /// the head of the chain is the last of them.
     fn touch(&mut self, request: RequestId, hashes: &[BlockHash], max_tokens: usize) {
         let (found, _) = self.groups.longest_hit(&self.pool, hashes, max_tokens);
-        // A tail is of no use without the block before it.
+        // It cannot be used without the block before it, so it goes first.
         let tail = self.tails.kept(request).map(|tail| tail.blocks).unwrap_or_default();
         tail.into_iter().for_each(|block| self.reuse_last(block));
         for list in found.lists() {
