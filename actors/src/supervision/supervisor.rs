@@ -276,7 +276,7 @@ impl Actor for Supervisor {
     type Arguments = ();
 
     /// Starts the children. Their starts are cheap, because heavy work waits for a message. Only a
-    /// worker may wait, for [`STOP_TIMEOUT`] at most, until a thread has ended.
+    /// worker may wait until a thread has ended, for two seconds at most.
     async fn pre_start(
         &self,
         myself: ActorRef<SupervisorMessage>,
