@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// strikes, and a storm may take more than a minute.
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Longest time for an answer about health.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
+const HEALTH_PATIENCE: Duration = Duration::from_secs(2);
 
 const ROLES: [&str; 13] = [
     "scheduler",
