@@ -34,16 +34,17 @@ pub(crate) enum Job {
 /// The worker's end of a device thread.
 pub(crate) type DeviceThread = JobQueue<Job>;
 
-/// Starts a thread that reports to `worker` under this number.
+/// Starts a thread that reports to `worker` under this number. Waits for a while if too many
+/// threads were left behind.
 ///
 /// # Errors
-/// When the system provides no thread, or too many were left behind.
-pub(crate) fn spawn(
+/// When the system provides no thread, or too many are still left behind after the wait.
+pub(crate) async fn spawn(
     context: &Arc<Context>,
     worker: Address<WorkerMessage>,
     number: u64,
 ) -> std::io::Result<DeviceThread> {
-    let (jobs, inbox, reports) = thread_ends(context, worker, WINDOW)?;
+    let (jobs, inbox, reports) = thread_ends(context, worker, WINDOW).await?;
     let device = Device { context: Arc::clone(context), number, current: None, reports };
     match context.config.device {
         DeviceMode::Thread => {

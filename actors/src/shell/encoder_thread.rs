@@ -27,16 +27,17 @@ const WINDOW: usize = 2;
 /// The worker's end of the thread. A job is the items to encode together.
 pub(crate) type EncoderThread = JobQueue<Vec<MultimodalFeature>>;
 
-/// Starts a thread that reports to `worker` under this number.
+/// Starts a thread that reports to `worker` under this number. Waits for a while if too many
+/// threads were left behind.
 ///
 /// # Errors
-/// When the system provides no thread, or too many were left behind.
-pub(crate) fn spawn(
+/// When the system provides no thread, or too many are still left behind after the wait.
+pub(crate) async fn spawn(
     context: &Arc<Context>,
     worker: Address<EncoderWorkerMessage>,
     number: u64,
 ) -> std::io::Result<EncoderThread> {
-    let (jobs, inbox, reports) = thread_ends(context, worker, WINDOW)?;
+    let (jobs, inbox, reports) = thread_ends(context, worker, WINDOW).await?;
     let device = Device { context: Arc::clone(context), number, executor: None, reports };
     match context.config.device {
         DeviceMode::Thread => {

@@ -74,22 +74,22 @@ impl EncoderWorkerActor {
             return Ok(());
         }
         let Some(items) = state.jobs.items().map(<[_]>::to_vec) else { return Ok(()) };
+        let thread = match &mut state.thread {
+            Some(thread) => thread,
+            none => {
+                state.num_threads += 1;
+                let (address, number) = (myself.clone().into(), state.num_threads);
+                let thread = encoder_thread::spawn(&self.context, address, number).await;
+                none.insert(thread.map_err(|error| ActorError::DeviceThread(error.to_string()))?)
+            }
+        };
+        // After the start of the thread, which may wait: no item is at work meanwhile.
         let work = match self.context.part.engine() {
             None => None,
             Some(front) => {
                 let identifiers = items.iter().map(|item| Arc::clone(&item.identifier));
                 let work = SideWork::Encode(identifiers.collect());
                 Some(waiting_for(front.work_given(work)).await)
-            }
-        };
-        let thread = match &mut state.thread {
-            Some(thread) => thread,
-            none => {
-                state.num_threads += 1;
-                let address = myself.clone().into();
-                let thread = encoder_thread::spawn(&self.context, address, state.num_threads)
-                    .map_err(|error| ActorError::DeviceThread(error.to_string()))?;
-                none.insert(thread)
             }
         };
         let job = thread.submit(items);

@@ -12,6 +12,7 @@ use crate::{
     supervision::{
         address::Address,
         left_behind::{Held, Holder},
+        supervisor::STOP_TIMEOUT,
     },
     system::context::Context,
 };
@@ -37,18 +38,19 @@ pub(crate) struct Reports<M> {
 }
 
 /// Returns the ends of a thread that reports to `actor`, and the thread's inbox. At most `window`
-/// jobs wait in it.
+/// jobs wait in it. If too many threads were left behind, this waits until one has ended, for
+/// [`STOP_TIMEOUT`] at most. So each start of a thread waits, whichever actor needs it and why.
 ///
 /// # Errors
-/// When too many threads were left behind.
-pub(crate) fn thread_ends<J, M>(
+/// When none has ended by then.
+pub(crate) async fn thread_ends<J, M>(
     context: &Arc<Context>,
     actor: Address<M>,
     window: usize,
 ) -> std::io::Result<(JobQueue<J>, Receiver<J>, Reports<M>)> {
+    let (tie, held) = context.vault.left_behind.tie(STOP_TIMEOUT).await?;
     let (jobs, inbox) = flume::bounded(window);
     let num_done = Arc::new(AtomicU64::new(0));
-    let (tie, held) = context.vault.left_behind.tie()?;
     let reports = Reports {
         context: Arc::clone(context),
         actor,

@@ -27,10 +27,7 @@ use crate::{
     },
     message::{LedgerMessage, SchedulerMessage, StepFailure, StepOutcome, WorkerMessage},
     ports::ExecuteError,
-    supervision::{
-        supervisor::STOP_TIMEOUT,
-        watched::{Long, waiting_for},
-    },
+    supervision::watched::{Long, waiting_for},
     system::context::Context,
 };
 
@@ -113,7 +110,7 @@ impl WorkerActor {
         Duration::from_micros(deadlines.deadline(predicted, failures))
     }
 
-    fn on_deadline(
+    async fn on_deadline(
         &self,
         myself: &ActorRef<WorkerMessage>,
         epoch: Epoch,
@@ -147,7 +144,7 @@ impl WorkerActor {
         tracing::warn!(step = step.0, ?limit, ?elapsed, "a step hangs");
         self.context.observers.step_hangs();
         let requests = late.step.num_tokens_after().collect();
-        self.fail(myself, StepFailure::Deadline, requests, state)
+        self.fail(myself, StepFailure::Deadline, requests, state).await
     }
 
     /// Returns the time that is left for a step, in microseconds. Time in which its threads lacked
@@ -245,7 +242,7 @@ impl WorkerActor {
         self.context.directory.ledger.cast(LedgerMessage::Lost { epoch, what: what.into() });
     }
 
-    fn on_step(
+    async fn on_step(
         &self,
         myself: &ActorRef<WorkerMessage>,
         outcome: StepOutcome,
@@ -260,7 +257,7 @@ impl WorkerActor {
                 return Err(ActorError::Invariant(error.to_string()));
             }
             StepOutcome::Failed { failure, requests } => {
-                self.fail(myself, failure, requests, state)?;
+                self.fail(myself, failure, requests, state).await?;
             }
             StepOutcome::NoExecutor(cause) => return Err(ActorError::DeviceThread(cause)),
         }
@@ -299,7 +296,7 @@ impl WorkerActor {
 
     /// Drops the failed step, its thread and the epoch, because the thread's state is no longer
     /// valid. Starts a new thread and reports the failure to the ledger.
-    fn fail(
+    async fn fail(
         &self,
         myself: &ActorRef<WorkerMessage>,
         failure: StepFailure,
@@ -321,20 +318,20 @@ impl WorkerActor {
             reclaimed.map_err(|error| ActorError::Device(error.to_string()))?;
         }
         state.num_threads += 1;
-        state.thread = self.spawn_thread(myself, state.num_threads)?;
+        state.thread = self.spawn_thread(myself, state.num_threads).await?;
         state.steps.clear();
         let failed = LedgerMessage::StepFailed { epoch, requests, failure };
         self.context.directory.ledger.cast(failed);
         Ok(())
     }
 
-    fn spawn_thread(
+    async fn spawn_thread(
         &self,
         myself: &ActorRef<WorkerMessage>,
         number: u64,
     ) -> Result<DeviceThread, ActorError> {
-        device_thread::spawn(&self.context, myself.clone().into(), number)
-            .map_err(|error| ActorError::DeviceThread(error.to_string()))
+        let thread = device_thread::spawn(&self.context, myself.clone().into(), number).await;
+        thread.map_err(|error| ActorError::DeviceThread(error.to_string()))
     }
 }
 
@@ -348,9 +345,8 @@ impl Actor for WorkerActor {
         myself: ActorRef<WorkerMessage>,
         (): (),
     ) -> Result<State, ActorProcessingErr> {
-        self.context.vault.left_behind.room(STOP_TIMEOUT).await;
         // The thread itself creates its executor, so this is cheap.
-        let thread = self.spawn_thread(&myself, 0)?;
+        let thread = self.spawn_thread(&myself, 0).await?;
         let mut inbox = Inbox::default();
         inbox.close(self.context.core_epoch());
         let steps = VecDeque::new();
@@ -371,9 +367,11 @@ impl Actor for WorkerActor {
             WorkerMessage::StepEnded { thread, .. } if thread != state.num_threads => {
                 self.context.observers.stale(1);
             }
-            WorkerMessage::StepEnded { outcome, .. } => self.on_step(&myself, outcome, state)?,
+            WorkerMessage::StepEnded { outcome, .. } => {
+                self.on_step(&myself, outcome, state).await?;
+            }
             WorkerMessage::Deadline { epoch, step } => {
-                self.on_deadline(&myself, epoch, step, state)?;
+                self.on_deadline(&myself, epoch, step, state).await?;
             }
             WorkerMessage::Ping => {}
         }

@@ -13,6 +13,8 @@ use std::{
 
 use tokio::{sync::Notify, time::timeout};
 
+use super::watched::waiting_for;
+
 /// Largest number of device threads that their worker has left and that have not ended.
 const MOST: usize = 8;
 
@@ -47,11 +49,19 @@ pub(crate) struct Holder(Arc<Tie>);
 pub(crate) struct Held(Arc<Tie>);
 
 impl LeftBehind {
-    /// Ties a thread to its worker.
+    /// Ties a new thread to its worker. If as many threads as allowed were left behind, this first
+    /// waits until one has ended, and for `limit` at most. On a busy machine, threads that do not
+    /// hang end late: they lack a processor, or wait for the step of another one.
     ///
     /// # Errors
-    /// When as many threads as allowed were left behind already.
-    pub(crate) fn tie(&self) -> std::io::Result<(Holder, Held)> {
+    /// When there are still as many after `limit`.
+    pub(crate) async fn tie(&self, limit: Duration) -> std::io::Result<(Holder, Held)> {
+        // Without room, the tie fails and says why.
+        let _ = waiting_for(timeout(limit, self.room())).await;
+        self.tie_now()
+    }
+
+    fn tie_now(&self) -> std::io::Result<(Holder, Held)> {
         let num_left = self.0.count.load(Ordering::Acquire);
         if num_left >= MOST {
             let why = format!("{num_left} device threads hang and were left behind already");
@@ -61,22 +71,17 @@ impl LeftBehind {
         Ok((Holder(Arc::clone(&tie)), Held(tie)))
     }
 
-    /// Waits until a thread may be tied, and for `limit` at most. On a busy machine, threads that
-    /// do not hang end late: they lack a processor, or wait for the step of another one.
-    pub(crate) async fn room(&self, limit: Duration) {
-        let room = async {
-            loop {
-                // Before the look at the count, so that no end is missed.
-                let mut ended = pin!(self.0.ended.notified());
-                ended.as_mut().enable();
-                if self.0.count.load(Ordering::Acquire) < MOST {
-                    return;
-                }
-                ended.await;
+    /// Waits until a thread may be tied.
+    async fn room(&self) {
+        loop {
+            // Before the look at the count, so that no end is missed.
+            let mut ended = pin!(self.0.ended.notified());
+            ended.as_mut().enable();
+            if self.0.count.load(Ordering::Acquire) < MOST {
+                return;
             }
-        };
-        // Without room, the next start fails and says why.
-        let _ = timeout(limit, room).await;
+            ended.await;
+        }
     }
 }
 
@@ -115,30 +120,30 @@ mod tests {
     #[test]
     fn a_further_thread_is_rejected_until_one_has_ended() {
         let left = LeftBehind::default();
-        let mut hung: Vec<_> = (0..MOST).map(|_| left.tie().unwrap().1).collect();
-        assert!(left.tie().is_err());
+        let mut hung: Vec<_> = (0..MOST).map(|_| left.tie_now().unwrap().1).collect();
+        assert!(left.tie_now().is_err());
         hung.pop();
-        let (holder, held) = left.tie().unwrap();
+        let (holder, held) = left.tie_now().unwrap();
         drop(held);
         drop(holder);
-        assert!(left.tie().is_ok(), "a thread that ended before is not counted");
+        assert!(left.tie_now().is_ok(), "a thread that ended before is not counted");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_start_waits_for_the_end_of_a_thread_but_not_for_ever() {
         const LIMIT: Duration = Duration::from_secs(2);
         let left = LeftBehind::default();
-        let mut late: Vec<_> = (0..MOST).map(|_| left.tie().unwrap().1).collect();
-        left.room(LIMIT).await;
-        assert!(left.tie().is_err(), "all hang");
+        let mut late: Vec<_> = (0..MOST).map(|_| left.tie_now().unwrap().1).collect();
+        let began = tokio::time::Instant::now();
+        assert!(left.tie(LIMIT).await.is_err(), "all hang");
+        assert!(began.elapsed() >= LIMIT);
         let (one, waiting) = (late.pop(), left.clone());
-        let room = tokio::spawn(async move { waiting.room(LIMIT).await });
+        let tie = tokio::spawn(async move { waiting.tie(LIMIT).await.is_ok() });
         tokio::time::sleep(LIMIT / 2).await;
-        assert!(!room.is_finished());
+        assert!(!tie.is_finished());
         drop(one);
         let began = tokio::time::Instant::now();
-        room.await.unwrap();
+        assert!(tie.await.unwrap());
         assert_eq!(began.elapsed(), Duration::ZERO);
-        assert!(left.tie().is_ok());
     }
 }

@@ -6,6 +6,7 @@
 
 mod kept;
 pub(crate) mod linked;
+pub(crate) mod wait;
 
 use std::{
     collections::BTreeMap,
@@ -31,8 +32,9 @@ use playhouse_actors::{
     },
     message::input_processor::{Prompt, RawRequest},
     ports::{
-        ChatPrompt, DecodeOptions, ExecuteError, ExecutorFactory, GrammarCompiler, GrammarError,
-        IncrementalDecoder, KeptMemory, ModelExecutor, ModelInfo, TextCodec, TextError,
+        ChatPrompt, DecodeOptions, EncoderFactory, ExecuteError, ExecutorFactory, GrammarCompiler,
+        GrammarError, IncrementalDecoder, KeptMemory, ModelExecutor, ModelInfo, TextCodec,
+        TextError,
     },
     system::{ChoiceStream, System, SystemConfig},
 };
@@ -102,6 +104,12 @@ pub(crate) struct Faults {
     pub(crate) steps: AtomicU64,
     /// Number of executors created.
     pub(crate) executors: AtomicU64,
+    /// Number of looks for the encoder, which the model lacks.
+    pub(crate) encoder_looks: AtomicU64,
+    /// Whether the next of these looks blocks its thread.
+    pub(crate) block_encoder_look: AtomicBool,
+    /// Whether such a look is blocked. It ends when this is unset.
+    pub(crate) is_encoder_look_blocked: AtomicBool,
     /// Number of releases of the KV cache's memory.
     pub(crate) releases: AtomicU64,
     /// Whether releases wait.
@@ -160,16 +168,22 @@ impl ExecutorFactory for FakeFactory {
 
     fn release_kv_cache(&self) -> Result<(), ExecuteError> {
         self.faults.releases.fetch_add(1, Ordering::Relaxed);
-        while self.faults.block_release.load(Ordering::Relaxed) {
-            #[allow(clippy::disallowed_methods, reason = "this is the fault")]
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        block_while(&self.faults.block_release);
         Ok(())
     }
 
     fn restore_kv_cache(&self) -> Result<(), ExecuteError> {
         self.faults.restores.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn encoder(&self) -> Option<Arc<dyn EncoderFactory>> {
+        self.faults.encoder_looks.fetch_add(1, Ordering::Relaxed);
+        if self.faults.block_encoder_look.swap(false, Ordering::SeqCst) {
+            self.faults.is_encoder_look_blocked.store(true, Ordering::SeqCst);
+            block_while(&self.faults.is_encoder_look_blocked);
+        }
+        None
     }
 
     fn create(&self, _: Epoch) -> Result<Box<dyn ModelExecutor>, ExecuteError> {
@@ -184,6 +198,17 @@ struct FakeExecutor {
     histories: BTreeMap<RequestId, Vec<TokenId>>,
     faults: Arc<Faults>,
     process: Arc<OnceLock<Arc<linked::FakeProcess>>>,
+}
+
+/// Blocks the thread while the switch is on, and for two minutes at most.
+fn block_while(is_on: &AtomicBool) {
+    for _ in 0..120_000 {
+        if !is_on.load(Ordering::SeqCst) {
+            return;
+        }
+        #[allow(clippy::disallowed_methods, reason = "this is the fault")]
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Blocks the thread for longer than any test waits.
@@ -375,10 +400,7 @@ impl GrammarCompiler for FakeGrammars {
 
     fn compile(&self, output: &StructuredOutput) -> Result<(), GrammarError> {
         self.0.compilations.fetch_add(1, Ordering::Relaxed);
-        while self.0.block_compiler.load(Ordering::Relaxed) {
-            #[allow(clippy::disallowed_methods, reason = "this is the fault")]
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        block_while(&self.0.block_compiler);
         match &output.format {
             OutputFormat::Regex(text) if text == "invalid" => {
                 Err(GrammarError::Invalid("no regular expression".to_owned()))
@@ -464,10 +486,10 @@ pub(crate) fn request(salt: u32, len: usize, count: u32) -> (Vec<TokenId>, RawRe
     (prompt, raw)
 }
 
-/// Returns all text of a stream and its finish reason.
+/// Returns all text of a stream and its finish reason. See [`wait::next`].
 pub(crate) async fn collect(mut stream: ChoiceStream) -> (String, String) {
     let mut text = String::new();
-    while let Some(delta) = stream.next().await {
+    while let Some(delta) = wait::next(&mut stream, &text).await {
         text.push_str(&delta.text);
         if let Some(reason) = delta.finish {
             return (text, reason.as_str().to_owned());

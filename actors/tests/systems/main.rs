@@ -8,6 +8,7 @@ mod engine_process;
 mod engines;
 mod failures;
 mod kept_kv_cache;
+mod left_behind;
 mod long_prompts;
 mod overload;
 mod pause;
