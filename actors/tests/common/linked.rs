@@ -25,6 +25,7 @@ use super::{
     FakeCodec, FakeFactory, FakeGrammars, Faults,
     kept::{FakeMemory, OfProcess},
     settings,
+    wait::until,
 };
 
 /// Size of the link's buffers. Few frames fit, so a kill cuts most links within a frame.
@@ -133,12 +134,10 @@ impl FakeLauncher {
 
     /// Returns the process with this number, once it was started.
     pub(crate) async fn numbered(&self, number: usize) -> Arc<FakeProcess> {
-        loop {
-            if let Some(process) = self.started.lock().get(number - 1) {
-                return process.clone();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        let started = || self.started.lock().clone();
+        let what = format!("process {number} is started");
+        let started = until(&what, started, |started| started.len() >= number).await;
+        Arc::clone(&started[number - 1])
     }
 }
 
@@ -343,15 +342,13 @@ pub(crate) async fn spawn_engines_with(
     let first = starts.remove(0);
     let system = System::spawn_front(config, info, codec, first, others, 0).await.unwrap();
     system.ready().await.unwrap();
-    let is_up = || {
+    let are_up = |engines: &Vec<EngineView>| {
         let is_up = |(engine, (_, launcher)): (&EngineView, &(_, Arc<FakeLauncher>))| {
             engine.state != EngineState::Restarting
                 && engine.process.is_spare_ready == launcher.keeps_spare
         };
-        system.engines().iter().zip(&all).all(is_up)
+        engines.iter().zip(&all).all(is_up)
     };
-    while !is_up() {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    until("all engines and spare processes are up", || system.engines(), are_up).await;
     (system, all.into_iter().map(|(_, launcher)| launcher).collect())
 }

@@ -18,14 +18,15 @@ use playhouse_actors::{
         Edge, Role,
         input_processor::{Prompt, RawRequest},
     },
-    system::{ChoiceStream, Health, PauseMode, System, SystemConfig},
+    system::{ChoiceStream, Health, PauseMode, System, SystemConfig, SystemView},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::common::{
     collect, constrained, expected_text,
     linked::{FakeLauncher, launcher, spawn_linked},
     request,
+    wait::{self, until},
 };
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -46,7 +47,7 @@ async fn streams_survive(
         streams.push((prompt, submission.choices.remove(0)));
     }
     let (prompt, mut first) = streams.remove(0);
-    let mut text = first.next().await.unwrap().text;
+    let mut text = wait::next(&mut first, "").await.unwrap().text;
     for _ in 0..strikes {
         strike(&system, &launcher);
         go_on(&mut first, &mut text).await;
@@ -64,14 +65,14 @@ async fn streams_survive(
 /// Submits a request. Returns its stream, and the text of the first output.
 pub(crate) async fn begun(system: &System, raw: RawRequest) -> (ChoiceStream, String) {
     let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
-    let text = stream.next().await.unwrap().text;
+    let text = wait::next(&mut stream, "").await.unwrap().text;
     (stream, text)
 }
 
 pub(crate) async fn go_on(stream: &mut ChoiceStream, text: &mut String) {
     let before = text.len();
     while text.len() == before {
-        match stream.next().await {
+        match wait::next(stream, text).await {
             Some(delta) => text.push_str(&delta.text),
             None => return,
         }
@@ -117,12 +118,8 @@ async fn streams_survive_actors_of_the_process() {
         let (system, launcher) = streams_survive(kill, 3).await;
         assert_eq!(launcher.processes.load(Ordering::Relaxed), 1, "the process lives on");
         // The process reports the restarts of its actors from time to time.
-        let reported = async {
-            while system.directory().restarts() == 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        assert!(timeout(PATIENCE, reported).await.is_ok(), "{role:?}");
+        let what = format!("a restart of the {} is reported", role.as_str());
+        until(&what, || system.directory().restarts(), |restarts| *restarts > 0).await;
         system.shutdown().await;
     }
 }
@@ -161,14 +158,11 @@ async fn a_process_that_cannot_start_is_tried_again() {
     let text = collect(submission.choices.remove(0)).await.0;
     assert_eq!(text, expected_text(&prompt, 100));
     // On a busy machine the stream may have ended before the process was killed.
-    let ends = || system.engine_process().unwrap().ends;
-    let recovered = async {
-        while ends().len() < 3 || system.health() != Health::Ready {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+    let look = || (system.engine_process().unwrap().ends, system.health());
+    let has_recovered = |(ends, health): &(Vec<String>, Health)| {
+        ends.len() >= 3 && *health == Health::Ready
     };
-    timeout(PATIENCE, recovered).await.unwrap();
-    let ends = ends();
+    let (ends, _) = until("a process serves after three ends", look, has_recovered).await;
     assert_eq!(ends, ["ended: SIGKILL", "ended: exit code 0", "ended: exit code 0"]);
     system.shutdown().await;
 }
@@ -186,15 +180,12 @@ async fn an_operator_reaches_the_process() {
     assert_eq!((status.open_requests, system.pause_state()), (1, PauseState::PausedAll));
     // A pause holds for the next process too.
     launcher.process().end("SIGKILL");
-    loop {
-        let view = system.look().await;
-        let waits =
-            view.cores[0].scheduler.as_ref().is_ok_and(|scheduler| !scheduler.waiting.is_empty());
-        if waits && view.cores[0].kv_cache.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_seen(&system, "the request waits in the next process", |view| {
+        let core = &view.cores[0];
+        let waits = core.scheduler.as_ref().is_ok_and(|scheduler| !scheduler.waiting.is_empty());
+        waits && core.kv_cache.is_ok()
+    })
+    .await;
     assert!(system.reset_prefix_cache(true).await.unwrap());
     system.sleep(PauseMode::Keep).await.unwrap();
     assert_eq!(faults.releases.load(Ordering::Relaxed), 1);
@@ -204,17 +195,26 @@ async fn an_operator_reaches_the_process() {
     // The process tells its counts from time to time.
     let is_of_steps =
         |(edge, count): &(Edge, u64)| edge.as_str() == "scheduler->worker" && *count > 0;
-    while !system.look().await.edges.iter().any(is_of_steps) {
+    until_seen(&system, "the steps are counted", |view| view.edges.iter().any(is_of_steps)).await;
+    // The process may be late with its answer.
+    until_seen(&system, "the steps are noted", |view| {
+        view.cores[0].timelines.requests().next().is_some()
+    })
+    .await;
+    system.shutdown().await;
+}
+
+/// Looks at the system until its view is the awaited one.
+async fn until_seen(system: &System, what: &str, is_awaited: impl Fn(&SystemView) -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        let view = system.look().await;
+        if is_awaited(&view) {
+            return;
+        }
+        assert!(Instant::now() < limit, "not within {PATIENCE:?}: {what}; the last view: {view:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // The process may be late with its answer.
-    let noted = async {
-        while system.look().await.cores[0].timelines.requests().next().is_none() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, noted).await.expect("the steps were noted");
-    system.shutdown().await;
 }
 
 /// The next process of an engine that sleeps has memory, which it releases first.
@@ -226,9 +226,8 @@ async fn a_process_that_starts_asleep_releases_its_memory_before_it_wakes() {
     system.sleep(PauseMode::Keep).await.unwrap();
     faults.block_release.store(true, Ordering::Relaxed);
     launcher.process().end("SIGKILL");
-    while faults.releases.load(Ordering::Relaxed) < 2 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let releases = || faults.releases.load(Ordering::Relaxed);
+    until("the next process releases its memory", releases, |count| *count >= 2).await;
     let woken = timeout(Duration::from_millis(200), system.wake_up()).await;
     assert!(woken.is_err(), "the release is not over");
     assert_eq!(faults.restores.load(Ordering::Relaxed), 0);
@@ -280,7 +279,7 @@ async fn batches_larger_than_a_message_pass_whole() {
     (raw.params.n, raw.params.temperature) = (20, 1.0);
     let mut streams = system.submit(raw.clone()).await.unwrap().choices;
     let mut first = streams.remove(0);
-    let mut text = first.next().await.unwrap().text;
+    let mut text = wait::next(&mut first, "").await.unwrap().text;
     let epoch = system.epoch();
     go_on(&mut first, &mut text).await;
     assert_eq!(system.epoch(), epoch, "no order is lost");
@@ -323,7 +322,7 @@ async fn an_accepted_request_too_large_for_a_message_fails_alone() {
     let mut choices = system.restore(requests).await.unwrap();
     let (beside, mut large) = (choices.remove(1), choices.remove(0));
     let mut end = None;
-    while let Some(delta) = large.next().await {
+    while let Some(delta) = wait::next(&mut large, "").await {
         end = delta.finish;
     }
     assert_eq!(end, Some(FinishReason::Error(Failure::MessageTooLarge)));
@@ -359,12 +358,7 @@ async fn a_request_that_ends_every_process_fails_alone_and_is_refused_next_time(
     assert_eq!(end, Some(FinishReason::Error(Failure::Quarantined)));
     assert!(launcher.processes.load(Ordering::Relaxed) > 3);
     // The breaker has opened, and a canary closes it.
-    let ready = async {
-        while system.health() != Health::Ready {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, ready).await.unwrap();
+    until("the breaker is closed", || system.health(), |health| *health == Health::Ready).await;
     let again = system.submit(deadly).await;
     assert!(matches!(again, Err(RequestError::Quarantined { .. })), "{again:?}");
     system.shutdown().await;

@@ -14,7 +14,7 @@ use playhouse_actors::{
 use crate::common::{
     Faults, collect, expected_text,
     linked::{FakeLauncher, spawn_engines_with, spawn_linked, spawn_with_spare},
-    request,
+    request, wait,
 };
 
 const REQUESTS: u32 = 6;
@@ -57,7 +57,8 @@ impl Running {
         for (_, stream, text) in &mut self.streams {
             let wanted = text.len() + GO_ON_BYTES;
             while text.len() < wanted {
-                text.push_str(&stream.next().await.unwrap().text);
+                let delta = wait::next(stream, text).await;
+                text.push_str(&delta.unwrap().text);
             }
         }
     }
@@ -72,10 +73,10 @@ impl Running {
         let before = read(&self.faults);
         let pid = self.system.engine_process().unwrap().pid;
         self.launcher.numbered(pid.unwrap() as usize).await.end(how);
-        while read(&self.faults).0 < before.0 + u64::from(REQUESTS) {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
-        let after = read(&self.faults);
+        let all = before.0 + u64::from(REQUESTS);
+        let look = || read(&self.faults);
+        let what = format!("{all} requests are resumed");
+        let after = wait::until(&what, look, |(resumed, _)| *resumed >= all).await;
         (after.0 - before.0, after.1 - before.1)
     }
 
@@ -137,9 +138,8 @@ async fn a_request_that_comes_back_to_an_engine_does_not_find_its_tail() {
     running.launcher.process().end("SIGKILL");
     running.go_on().await;
     assert_eq!(second.faults().resumed.load(Ordering::Acquire), u64::from(REQUESTS));
-    while running.system.engine_process().unwrap().num_starts < 2 {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    let process = || running.system.engine_process().unwrap();
+    wait::until("the process is replaced", process, |process| process.num_starts >= 2).await;
     second.broken.store(1 << 40, Ordering::Release);
     second.process().end("SIGKILL");
     running.go_on().await;

@@ -3,14 +3,19 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use tokio::time::timeout;
+use playhouse_actors::system::System;
 
 use crate::{
-    common::{collect, expected_text, linked::spawn_with_spare, request},
+    common::{collect, expected_text, linked::spawn_with_spare, request, wait::until},
     engine_process::{begun, go_on},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Waits until the process with this number serves.
+async fn until_serves(system: &System, number: u32) {
+    let process = || system.engine_process().unwrap();
+    let what = format!("process {number} serves");
+    until(&what, process, |process| process.pid == Some(number)).await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spare_process_takes_over() {
@@ -20,9 +25,7 @@ async fn a_spare_process_takes_over() {
     let (mut stream, mut text) = begun(&system, raw).await;
     first.end("SIGKILL");
     go_on(&mut stream, &mut text).await;
-    while system.engine_process().unwrap().pid != Some(spare.number) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until_serves(&system, spare.number).await;
     text.push_str(&collect(stream).await.0);
     assert_eq!(text, expected_text(&prompt, 100));
     // A spare process that ends is replaced, and the one that serves goes on.
@@ -42,15 +45,13 @@ async fn a_spare_process_that_waits_is_loaded_when_it_is_needed() {
     let (mut stream, mut text) = begun(&system, raw).await;
     first.end("SIGKILL");
     go_on(&mut stream, &mut text).await;
-    while system.engine_process().unwrap().pid != Some(spare.number) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until_serves(&system, spare.number).await;
     assert_eq!(launcher.processes.load(Ordering::Relaxed), 2, "the third waits");
     spare.end("SIGKILL");
     text.push_str(&collect(stream).await.0);
     assert_eq!(text, expected_text(&prompt, 100));
     // The stream may have ended before the process.
-    timeout(PATIENCE, launcher.numbered(3)).await.unwrap();
+    launcher.numbered(3).await;
     assert_eq!(launcher.processes.load(Ordering::Relaxed), 3);
     system.shutdown().await;
 }
@@ -68,12 +69,8 @@ async fn a_spare_process_that_has_just_ended_is_loaded_anew_at_once() {
     first.end("SIGKILL");
     text.push_str(&collect(stream).await.0);
     assert_eq!(text, expected_text(&prompt, 100));
-    let replaced = async {
-        while system.engine_process().unwrap().num_starts < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(PATIENCE, replaced).await.unwrap();
+    let process = || system.engine_process().unwrap();
+    until("the process is replaced", process, |process| process.num_starts >= 2).await;
     assert_eq!(system.engine_process().unwrap().ends, ["ended: SIGKILL"]);
     system.shutdown().await;
 }
@@ -83,12 +80,8 @@ async fn a_spare_process_that_has_just_ended_is_loaded_anew_at_once() {
 async fn a_spare_process_that_waits_prepares_for_grammars() {
     let (system, launcher, faults) = spawn_with_spare(128, true, |_| {}).await;
     launcher.numbered(2).await;
-    let prepared = async {
-        while faults.preparations.load(Ordering::Relaxed) == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, prepared).await.unwrap();
+    let preparations = || faults.preparations.load(Ordering::Relaxed);
+    until("the spare process is prepared", preparations, |count| *count > 0).await;
     assert_eq!(faults.preparations.load(Ordering::Relaxed), 1, "the first one serves at once");
     system.shutdown().await;
 }
