@@ -11,6 +11,7 @@ pub mod pulse;
 pub mod slot;
 pub mod spawn;
 pub mod supervisor;
+pub mod term;
 pub mod threads;
 pub mod watchdog;
 pub mod watched;

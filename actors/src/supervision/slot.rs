@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     address::{Address, Carrier, NoAnswer},
     pulse::Pulse,
+    term::Term,
     watched::Long,
 };
 use crate::{
@@ -79,6 +80,20 @@ impl<M: Letter> Slot<M> {
     pub fn set(&self, address: Address<M>, pulse: Arc<Pulse>) {
         *self.seat.write() = Some(Seat { address, pulse });
         self.incarnations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Registers a new incarnation that a supervisor has started, unless the supervisor's term is
+    /// over. Returns whether it did.
+    pub(crate) fn set_in(&self, term: &Term, address: Address<M>, pulse: Arc<Pulse>) -> bool {
+        let mut seat = self.seat.write();
+        // Under the lock: a successor registers its actor after its term has begun. So either its
+        // term is seen here, or its actor takes the slot later.
+        if term.is_over() {
+            return false;
+        }
+        *seat = Some(Seat { address, pulse });
+        self.incarnations.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Registers an actor of a new process, which reported these figures.

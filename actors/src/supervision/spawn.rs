@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use ractor::{Actor, ActorCell, ActorRef, SpawnErr};
+use ractor::{Actor, ActorRef, SpawnErr};
 use tokio::task::JoinHandle;
 
 use super::{
     directory::{Directory, Slot},
     monitored::Monitored,
     pulse::Pulse,
-    supervisor::{Child, SpawnChild, Supervisor, SupervisorSpec},
+    supervisor::{Child, Parent, SpawnChild, Supervisor, SupervisorSpec},
+    term::{Term, Terms},
     watched::AlarmClock,
 };
 use crate::{
@@ -32,13 +33,13 @@ where
     A::Msg: Letter,
 {
     let context = Arc::clone(context);
-    Arc::new(move |supervisor| {
+    Arc::new(move |supervisor: Parent| {
         let context = Arc::clone(&context);
         let actor = make(Arc::clone(&context), index);
         Box::pin(async move {
-            let (actor, pulse) = linked(&context, role, index, actor, supervisor).await?;
+            let (actor, pulse) = linked(&context, role, index, actor, &supervisor).await?;
             if let Some(slot) = seats(&context.directory).get(index) {
-                slot.set(actor.clone().into(), pulse);
+                register(slot, &supervisor.term, &actor, pulse)?;
             }
             Ok(Child::Actor(actor.get_cell()))
         })
@@ -51,8 +52,11 @@ pub(crate) fn subtree(
     spec: SupervisorSpec,
     seat: fn(&Directory, usize) -> Option<&Slot<SupervisorMessage>>,
 ) -> SpawnChild {
-    let (role, shared) = (spec.role, Arc::clone(context));
-    let make = move || Supervisor::new(Arc::clone(&shared), spec.clone());
+    let (role, shared, terms) = (spec.role, Arc::clone(context), Terms::default());
+    let make = move || {
+        let supervisor = Supervisor::new(Arc::clone(&shared), spec.clone());
+        supervisor.in_term(terms.begin())
+    };
     branch(context, role, 0, seat, make)
 }
 
@@ -69,12 +73,12 @@ where
     A: Actor<Msg = SupervisorMessage, Arguments = ()>,
 {
     let context = Arc::clone(context);
-    Arc::new(move |parent| {
+    Arc::new(move |parent: Parent| {
         let (context, actor) = (Arc::clone(&context), make());
         Box::pin(async move {
-            let (actor, pulse) = linked(&context, role, index, actor, parent).await?;
+            let (actor, pulse) = linked(&context, role, index, actor, &parent).await?;
             if let Some(slot) = seat(&context.directory, index) {
-                slot.set(actor.clone().into(), pulse);
+                register(slot, &parent.term, &actor, pulse)?;
             }
             Ok(Child::Supervisor(actor))
         })
@@ -110,7 +114,7 @@ async fn linked<A>(
     role: Role,
     index: usize,
     actor: A,
-    supervisor: ActorCell,
+    supervisor: &Parent,
 ) -> Result<(ActorRef<A::Msg>, Arc<Pulse>), SpawnErr>
 where
     A: Actor<Arguments = ()>,
@@ -119,6 +123,23 @@ where
     let pulse = Arc::new(Pulse::default());
     let actor = monitored(context, role, index, actor, &pulse);
     // No name: names are global to the process, and two systems in it must not meet.
-    let (actor, _) = Actor::spawn_linked(None, actor, (), supervisor).await?;
+    let (actor, _) = Actor::spawn_linked(None, actor, (), supervisor.actor.clone()).await?;
     Ok((actor, pulse))
+}
+
+/// Registers an actor in its slot. If the term of its supervisor is over, it kills the actor.
+///
+/// # Errors
+/// When the term is over.
+fn register<M: Letter>(
+    slot: &Slot<M>,
+    term: &Term,
+    actor: &ActorRef<M>,
+    pulse: Arc<Pulse>,
+) -> Result<(), SpawnErr> {
+    if slot.set_in(term, actor.clone().into(), pulse) {
+        return Ok(());
+    }
+    actor.kill();
+    Err(SpawnErr::StartupFailed("its supervisor has a successor".into()))
 }

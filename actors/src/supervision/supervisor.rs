@@ -11,6 +11,7 @@ use ractor::{
 
 use super::{
     address::Address,
+    term::Term,
     watched::{Long, waiting_for},
 };
 use crate::{
@@ -29,11 +30,18 @@ pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Wait before an engine process that died too often is replaced while another engine goes on.
 const OTHER_ENGINE_PAUSE: Micros = 10_000_000;
 
+/// A supervisor as its children know it.
+#[derive(Debug, Clone)]
+pub struct Parent {
+    /// The supervisor.
+    pub actor: ActorCell,
+    /// Its term. After it, no child of the supervisor is registered.
+    pub term: Term,
+}
+
 /// Starts one incarnation of a child, linked to the given supervisor, and registers its address.
 pub type SpawnChild = Arc<
-    dyn Fn(ActorCell) -> Pin<Box<dyn Future<Output = Result<Child, SpawnErr>> + Send>>
-        + Send
-        + Sync,
+    dyn Fn(Parent) -> Pin<Box<dyn Future<Output = Result<Child, SpawnErr>> + Send>> + Send + Sync,
 >;
 
 /// A child that is alive.
@@ -99,6 +107,7 @@ pub struct SupervisorSpec {
 pub struct Supervisor {
     context: Arc<Context>,
     spec: SupervisorSpec,
+    term: Term,
 }
 
 /// The children that are alive, and the restarts so far.
@@ -112,9 +121,26 @@ pub struct State {
 }
 
 impl Supervisor {
-    /// Returns a supervisor that will start the children of `spec`.
+    /// Returns a supervisor that will start the children of `spec`. It has no successor.
     pub fn new(context: Arc<Context>, spec: SupervisorSpec) -> Self {
-        Self { context, spec }
+        Self { context, spec, term: Term::default() }
+    }
+
+    /// Returns the supervisor with a term, which ends when its successor's begins.
+    pub(crate) fn in_term(self, term: Term) -> Self {
+        Self { term, ..self }
+    }
+
+    /// Checks that there is no successor. A supervisor that hung and was abandoned may go on later,
+    /// and must leave the actors of its successor alone.
+    ///
+    /// # Errors
+    /// When there is one. The supervisor then ends, and its own children with it.
+    fn check_term(&self) -> Result<(), ActorProcessingErr> {
+        match self.term.is_over() {
+            true => Err(format!("{} hung, and has a successor", self.spec.role.as_str()).into()),
+            false => Ok(()),
+        }
     }
 
     async fn start(
@@ -126,7 +152,9 @@ impl Supervisor {
         let mut has_started = false;
         for index in range {
             if state.children[index].is_none() {
-                let spawn = (self.spec.children[index].spawn)(myself.get_cell());
+                self.check_term()?;
+                let parent = Parent { actor: myself.get_cell(), term: self.term.clone() };
+                let spawn = (self.spec.children[index].spawn)(parent);
                 let child = waiting_for(spawn).await?;
                 state.children[index] = Some(child);
                 has_started = true;
@@ -164,6 +192,7 @@ impl Supervisor {
         if state.is_stopping {
             return Ok(());
         }
+        self.check_term()?;
         let role = self.spec.children[index].role;
         tracing::warn!(role = role.as_str(), cause, "an actor died");
         self.context.observers.restarted(role);
@@ -227,6 +256,8 @@ impl Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match self.start(myself, range, state).await {
             Ok(()) => Ok(()),
+            // No fault of the children: its successor starts them.
+            Err(error) if self.term.is_over() => Err(error),
             Err(error) => {
                 self.trip_breaker(self.spec.role, "could not start its actors");
                 self.give_up(myself, error.to_string(), state).await

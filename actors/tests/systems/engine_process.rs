@@ -159,9 +159,8 @@ async fn a_process_that_cannot_start_is_tried_again() {
     assert_eq!(text, expected_text(&prompt, 100));
     // On a busy machine the stream may have ended before the process was killed.
     let look = || (system.engine_process().unwrap().ends, system.health());
-    let has_recovered = |(ends, health): &(Vec<String>, Health)| {
-        ends.len() >= 3 && *health == Health::Ready
-    };
+    let has_recovered =
+        |(ends, health): &(Vec<String>, Health)| ends.len() >= 3 && *health == Health::Ready;
     let (ends, _) = until("a process serves after three ends", look, has_recovered).await;
     assert_eq!(ends, ["ended: SIGKILL", "ended: exit code 0", "ended: exit code 0"]);
     system.shutdown().await;

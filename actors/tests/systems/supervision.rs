@@ -2,7 +2,11 @@
 //! and when it gives up.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use crate::common::{
     FakeCodec, FakeFactory, FakeGrammars, collect, expected_text, request, spawn_with,
@@ -15,10 +19,10 @@ use playhouse_actors::{
         scheduler::SchedulerConfig,
     },
     message::{Role, SupervisorMessage},
-    supervision::supervisor::{Child, ChildSpec, SpawnChild, Supervisor, SupervisorSpec},
+    supervision::supervisor::{Child, ChildSpec, Parent, SpawnChild, Supervisor, SupervisorSpec},
     system::{DeviceMode, Health, System, SystemConfig, context::Context},
 };
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, ActorStatus};
+use ractor::{Actor, ActorProcessingErr, ActorRef, ActorStatus};
 
 /// Events in order: `+a` when `a` starts, `-a` when its state is dropped. The state of a killed
 /// child is dropped when its supervisor learns of the death.
@@ -92,12 +96,12 @@ impl Harness {
         let (log, addresses) = (Log::default(), Addresses::default());
         let child = |name: &'static str| {
             let (log, addresses) = (Arc::clone(&log), Arc::clone(&addresses));
-            let spawn: SpawnChild = Arc::new(move |supervisor: ActorCell| {
+            let spawn: SpawnChild = Arc::new(move |supervisor: Parent| {
                 let child_actor = TestChild { name, log: Arc::clone(&log) };
                 let addresses = Arc::clone(&addresses);
                 Box::pin(async move {
                     let (address, _) =
-                        Actor::spawn_linked(None, child_actor, (), supervisor).await?;
+                        Actor::spawn_linked(None, child_actor, (), supervisor.actor).await?;
                     addresses.lock().insert(name, address.clone());
                     Ok(Child::Actor(address.get_cell()))
                 })
@@ -294,6 +298,40 @@ async fn supervisors_killed_six_times_cost_no_stream() {
         streams.are_right().await;
         until(|| system.health() == Health::Ready).await;
     }
+    system.shutdown().await;
+}
+
+/// It blocks its thread while it replaces its children, so a kill does not reach it. When it goes
+/// on, its next children would take the slots of its successor's, and be killed with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_supervisor_that_goes_on_late_registers_no_child() {
+    let (system, faults) = spawn_with(128, |_| {}).await;
+    faults.step_ms.store(10, Ordering::Relaxed);
+    let streams = Streams::open(&system).await;
+    let occupant = |role| system.directory().find(role, 0).unwrap().occupant().unwrap().0;
+    let late = occupant(Role::Core);
+    faults.block_encoder_look.store(true, Ordering::SeqCst);
+    occupant(Role::EncoderCacheManager).kill();
+    until(|| faults.is_encoder_look_blocked.load(Ordering::SeqCst)).await;
+    // As the watchdog does, after some time.
+    late.kill();
+    system.directory().root.cast(SupervisorMessage::Abandon(late.get_id()));
+    until(|| system.directory().core.supervisor.restarts() == 1).await;
+    let core = [
+        Role::KvCacheManager,
+        Role::StructuredOutput,
+        Role::EncoderCacheManager,
+        Role::Scheduler,
+        Role::Worker,
+        Role::EncoderWorker,
+    ];
+    let children = core.map(|role| occupant(role).get_id());
+    assert_ne!(late.get_status(), ActorStatus::Stopped);
+    faults.is_encoder_look_blocked.store(false, Ordering::SeqCst);
+    late.wait(Some(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(core.map(|role| occupant(role).get_id()), children);
+    assert_eq!(system.breaker_reason(), None, "its failed start is none of its successor's");
+    streams.are_right().await;
     system.shutdown().await;
 }
 
