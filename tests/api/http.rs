@@ -168,9 +168,12 @@ async fn a_client_that_leaves_costs_no_further_steps() {
         } else {
             let sent = tokio::spawn(request.send());
             let mut ticks = interval(Duration::from_millis(1));
-            while served.engine.open_requests() == 0 {
-                ticks.tick().await;
-            }
+            let begun = async {
+                while served.engine.open_requests() == 0 {
+                    ticks.tick().await;
+                }
+            };
+            timeout(PATIENCE, begun).await.unwrap();
             sent.abort();
             assert!(sent.await.is_err_and(|error| error.is_cancelled()));
         }
@@ -221,9 +224,12 @@ async fn a_client_that_reads_nothing_is_disconnected() {
     let address = served.url.trim_start_matches("http://");
     let client = never_reads(address, &body).await;
     let mut ticks = interval(Duration::from_millis(10));
-    while served.engine.open_requests() == 0 {
-        ticks.tick().await;
-    }
+    let begun = async {
+        while served.engine.open_requests() == 0 {
+            ticks.tick().await;
+        }
+    };
+    timeout(PATIENCE, begun).await.unwrap();
     until_idle(&served).await;
     let worked = steps(&served).await;
     assert!(worked < MAX_TOKENS as u64, "{worked} steps: it was worked for to the end");

@@ -1,7 +1,10 @@
 //! Pooling over HTTP: long prompts in pieces, padding, lists of ten thousand, aborts, and
 //! `/invocations`.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use playhouse::{
     EngineConfig,
@@ -11,7 +14,6 @@ use playhouse::{
 };
 use reqwest::Client;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use crate::serving::Served;
 
@@ -135,12 +137,7 @@ async fn a_client_that_leaves_ends_its_list() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     sent.abort();
-    let ended = async {
-        while served.engine.open_requests() > 0 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), ended).await.unwrap();
+    until_open(&served, |count| count == 0).await;
     let pooled = served.engine.look().await.totals.finished_requests;
     assert!(pooled < inputs.len() as u64, "the whole list was pooled");
     served.stop().await;
@@ -154,20 +151,25 @@ async fn an_aborted_request_may_be_sent_again() {
         let request = Client::new().post(format!("{}/v1/embeddings", served.url));
         let request = request.header("X-Request-Id", "mine").json(&json!({"input": inputs}));
         let sent = tokio::spawn(request.send());
-        while served.engine.open_requests() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_open(&served, |count| count > 0).await;
         let (status, answer) = post(&served, "/abort_requests", body).await;
         assert_eq!((status, &answer["status"]), (200, &json!("aborted")));
         let answer = sent.await.unwrap().unwrap();
         assert_eq!(answer.status(), 503);
         assert!(answer.headers().contains_key("retry-after"));
         // The next list begins when nothing of this one is open.
-        while served.engine.open_requests() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_open(&served, |count| count == 0).await;
     }
     served.stop().await;
+}
+
+/// Waits until the awaited number of requests is open.
+async fn until_open(served: &Served, is_awaited: impl Fn(usize) -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !is_awaited(served.engine.open_requests()) {
+        assert!(Instant::now() < limit, "{} requests are open", served.engine.open_requests());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -286,9 +286,19 @@ pub(crate) fn difference(expected: &str, actual: &str) -> Option<[String; 2]> {
     (!is_equal).then(|| [around(expected), around(actual)])
 }
 
-async fn tree(client: &Client, url: &str) -> Value {
-    let tree = client.get(format!("{url}/chaos/tree")).send().await.unwrap();
-    tree.json().await.unwrap()
+/// Waits until a process serves whose number is not `before`. Returns its number.
+async fn serving(client: &Client, url: &str, before: &Value) -> Value {
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        let tree = client.get(format!("{url}/chaos/tree")).send().await.unwrap();
+        let tree: Value = tree.json().await.unwrap();
+        let process = &tree["engine_process"];
+        if process.is_number() && process != before {
+            return process.clone();
+        }
+        assert!(Instant::now() < limit, "no process after {before} serves: {tree}");
+        sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// Kills the engine process in one way. Returns the time until the next process serves, and until
@@ -299,24 +309,12 @@ pub(crate) async fn kill(
     how: &str,
     arrivals: &Arrivals,
 ) -> [Duration; 2] {
-    let before = loop {
-        let tree = tree(client, url).await;
-        if tree["engine_process"].is_number() {
-            break tree["engine_process"].clone();
-        }
-        sleep(Duration::from_millis(5)).await;
-    };
+    let before = serving(client, url, &Value::Null).await;
     let began = Instant::now();
     let strike = client.post(format!("{url}/chaos/process")).json(&json!({"how": how}));
     let struck = strike.send().await.unwrap();
     assert_eq!(struck.status(), StatusCode::OK, "{how}: {}", struck.text().await.unwrap());
-    loop {
-        let tree = tree(client, url).await;
-        if tree["engine_process"].is_number() && tree["engine_process"] != before {
-            break;
-        }
-        sleep(Duration::from_millis(2)).await;
-    }
+    serving(client, url, &before).await;
     let (serves, attached) = (began.elapsed(), arrivals.started.elapsed().as_micros() as u64);
     let limit = Instant::now() + Duration::from_secs(20);
     // The last streams may have ended by now.

@@ -1,6 +1,12 @@
 //! The files for operators in `configs/` name only things that exist.
 
-use std::{collections::BTreeSet, fs, io::Read, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Read,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use crate::{process::playhouse, server::Server};
 
@@ -29,7 +35,12 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_that_exist() {
     };
     answer(server.post("/v1/completions", r#"{"model": "demo-model", "prompt": "x"}"#));
     answer(server.post("/chaos/kill", r#"{"role": "scheduler", "how": "panic"}"#));
-    while !server.get("/chaos/tree").contains(r#""restarts":1"#) {}
+    let limit = Instant::now() + Duration::from_secs(60);
+    let mut tree = String::new();
+    while !tree.contains(r#""restarts":1"#) {
+        assert!(Instant::now() < limit, "the scheduler is not replaced: {tree}");
+        tree = server.get("/chaos/tree");
+    }
     answer(server.post("/v1/completions", r#"{"model": "demo-model", "prompt": "x"}"#));
     let there = families(&server.get("/metrics"));
     for file in ["grafana.json", "alerts.yml"] {

@@ -1,6 +1,12 @@
 //! The book's lists of settings, routes and metrics equal those of the program.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use playhouse::config::Setting;
 
@@ -121,7 +127,12 @@ fn metrics_in_the_book_are_measured() {
     let answer = sandbox.post("/v1/completions", body);
     assert!(answer.contains("\"choices\""), "{answer}");
     sandbox.post("/chaos/kill", r#"{"role": "detokenizer", "how": "panic"}"#);
-    while !sandbox.get("/chaos/tree").contains("\"restarts\":1") {}
+    let limit = Instant::now() + Duration::from_secs(60);
+    let mut tree = String::new();
+    while !tree.contains("\"restarts\":1") {
+        assert!(Instant::now() < limit, "the detokenizer is not replaced: {tree}");
+        tree = sandbox.get("/chaos/tree");
+    }
     let metrics = sandbox.get("/metrics");
     let mut count = 0;
     for name in fs::read_dir(Path::new(ROOT).join("docs/src")).unwrap() {

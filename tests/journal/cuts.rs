@@ -147,10 +147,12 @@ async fn cuts_under_kills() {
     let (mut num_kills, began) = (0, Instant::now());
     while num_kills < NUM_KILLS || shared.num_cuts() < NUM_CUTS {
         // Requests that never end between two kills look like the cause of the deaths.
-        let before = shared.num_streams();
+        let (before, limit) = (shared.num_streams(), Instant::now() + Duration::from_secs(240));
         while shared.num_streams().iter().zip(before).any(|(now, before)| *now == before) {
             let failed = clients.iter().any(JoinHandle::is_finished);
             assert!(!failed, "a client failed after {num_kills} kills");
+            let now = shared.num_streams();
+            assert!(Instant::now() < limit, "a stream does not end: {before:?} ended, now {now:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         server.kill();

@@ -1,6 +1,9 @@
 //! Processes that die again and again while the same requests are computed.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use reqwest::{Client, Response, StatusCode};
 use serde_json::{Value, json};
@@ -37,12 +40,15 @@ pub(crate) async fn go_on(client: &Client, server: &Server, last: &str) -> Respo
 /// Waits until a request is computed.
 async fn until_running(server: &Server) {
     let metrics = format!("{}/metrics", server.url);
+    let limit = Instant::now() + Duration::from_secs(60);
     loop {
         let text = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
         let running = text.lines().find(|line| line.starts_with("playhouse:num_requests_running"));
         if running.is_some_and(|line| !line.ends_with(" 0")) {
             return;
         }
+        assert!(Instant::now() < limit, "no request is computed: {running:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

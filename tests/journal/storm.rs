@@ -64,7 +64,9 @@ fn stream_on(
 /// Waits until so many further streams have ended.
 async fn until_more(num_ended: &AtomicUsize, more: usize) {
     let target = num_ended.load(Ordering::Relaxed) + more;
+    let limit = Instant::now() + Duration::from_secs(240);
     while num_ended.load(Ordering::Relaxed) < target {
+        assert!(Instant::now() < limit, "{num_ended:?} streams have ended, not {target}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

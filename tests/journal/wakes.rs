@@ -1,6 +1,6 @@
 //! Clients of restored streams that leave, or ask for what is not there, and come back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Client, StatusCode};
 use serde_json::json;
@@ -69,6 +69,7 @@ async fn a_client_that_leaves_while_its_stream_wakes_comes_back_for_all_of_it() 
 async fn until_there(server: &Server, last: &str) -> reqwest::Response {
     let (stream, _) = last.split_once(':').unwrap();
     let url = format!("{}/v1/streams/{stream}?after={last}", server.url);
+    let limit = Instant::now() + Duration::from_secs(60);
     loop {
         let response = Client::new().get(&url).send().await.unwrap();
         match response.status() {
@@ -76,6 +77,7 @@ async fn until_there(server: &Server, last: &str) -> reqwest::Response {
             StatusCode::SERVICE_UNAVAILABLE => {}
             status => panic!("{status}: {}", response.text().await.unwrap()),
         }
+        assert!(Instant::now() < limit, "{} for a minute after {last}", response.status());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -49,18 +49,24 @@ async fn probes_are_answered_until_the_last_stream_ends() {
         let response = sender.send_request(post("/v1/completions", &streamed())).await.unwrap();
         to_bytes(Body::new(response.into_body()), usize::MAX).await.unwrap()
     });
-    while engine.open_requests() == 0 {
-        tokio::task::yield_now().await;
-    }
+    let begun = async {
+        while engine.open_requests() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, begun).await.unwrap();
     let mut kept = connect(&served).await;
     assert!(kept_probe(&mut kept).await.starts_with("HTTP/1.1 200"));
     let stopped = tokio::spawn(served.stop());
-    loop {
-        let ready = ask(connect_again().await.unwrap(), Version::Http1, get("/readyz")).await;
-        if ready.unwrap().0 == 503 {
-            break;
+    let refused = async {
+        loop {
+            let ready = ask(connect_again().await.unwrap(), Version::Http1, get("/readyz")).await;
+            if ready.unwrap().0 == 503 {
+                break;
+            }
         }
-    }
+    };
+    timeout(PATIENCE, refused).await.unwrap();
     for version in [Version::Http1, Version::Http2] {
         for (path, expected) in [
             ("/health", 200),

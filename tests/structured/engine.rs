@@ -68,9 +68,13 @@ async fn together(config: EngineConfig) -> (Vec<Output>, u64) {
     for request in requests() {
         streams.extend(engine.submit(request).await.unwrap().choices);
     }
-    while engine.status().await.unwrap().scheduler.num_waiting < streams.len() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let wait = async {
+        while engine.status().await.unwrap().scheduler.num_waiting < streams.len() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let all_wait = tokio::time::timeout(Duration::from_secs(60), wait).await;
+    assert!(all_wait.is_ok(), "not all requests wait: {:?}", engine.status().await);
     engine.resume();
     let mut outputs = Vec::new();
     for stream in streams {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Faults, collect, expected_text, request, spawn};
+use crate::common::{Faults, collect, expected_text, request, spawn, wait::until};
 use playhouse_actors::{
     logic::scheduler::PauseState,
     system::{ChoiceStream, PauseMode, System},
@@ -78,9 +78,8 @@ async fn a_resumed_sleep_does_not_come_later() {
         let system = std::sync::Arc::clone(&system);
         async move { system.sleep(PauseMode::Wait).await }
     });
-    while system.pause_state() != PauseState::PausedNew {
-        tokio::task::yield_now().await;
-    }
+    let state = || system.pause_state();
+    until("new requests are paused", state, |state| *state == PauseState::PausedNew).await;
     system.resume();
     let refused = sleeper.await.unwrap().unwrap_err();
     assert!(refused.to_string().contains("resumed"), "{refused}");
@@ -126,9 +125,8 @@ async fn a_resumption_during_a_release_blocks_no_thread_and_comes_after_it() {
         let system = Arc::clone(&system);
         async move { system.sleep(PauseMode::Keep).await }
     });
-    while faults.releases.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
-    }
+    let releases = || faults.releases.load(Ordering::Relaxed);
+    until("the memory is being released", releases, |count| *count > 0).await;
     let mut text = begun;
     // Output of running steps still arrives.
     while let Ok(Some(delta)) = timeout(QUIET, open.next()).await {

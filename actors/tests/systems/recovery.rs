@@ -3,7 +3,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use crate::common::{collect, expected_text, request, spawn, spawn_with};
+use crate::common::{collect, expected_text, request, spawn, spawn_with, wait};
 use playhouse_actors::{
     message::Letter,
     supervision::directory::Slot,
@@ -34,7 +34,7 @@ async fn streams_survive(strike: impl Fn(&System), strikes: usize) {
         strike(&system);
         let before = text.len();
         while text.len() == before {
-            match first.next().await {
+            match wait::next(&mut first, &text).await {
                 Some(delta) => text.push_str(&delta.text),
                 None => break,
             }
@@ -83,7 +83,7 @@ async fn a_dead_core_costs_a_token_a_request() {
         let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
         let mut text = String::new();
         while text.is_empty() {
-            text = stream.next().await.unwrap().text;
+            text = wait::next(&mut stream, "").await.unwrap().text;
         }
         streams.push((prompt, stream, text));
     }
@@ -96,7 +96,7 @@ async fn a_dead_core_costs_a_token_a_request() {
         strike(&system);
         let (_, first, text) = &mut streams[0];
         while faults.resumed.load(Ordering::Relaxed) < count * u64::from(REQUESTS) {
-            let delta = first.next().await;
+            let delta = wait::next(first, text).await;
             let delta = delta.unwrap_or_else(|| panic!("strike {count} hit no actor"));
             text.push_str(&delta.text);
         }
