@@ -58,6 +58,15 @@ impl Spare {
     }
 }
 
+#[cfg(test)]
+impl Spare {
+    /// Returns a spare process of a test, which cannot be taken.
+    pub(crate) fn for_test(is_ready: Arc<AtomicBool>) -> Self {
+        let (wanted, _) = watch::channel(false);
+        Self { wanted, task: tokio::spawn(std::future::pending()), is_ready }
+    }
+}
+
 impl Drop for Spare {
     fn drop(&mut self) {
         self.task.abort();

@@ -154,13 +154,21 @@ impl EngineProcess {
         launcher: Arc<dyn EngineLauncher>,
         first: Loaded,
     ) -> Self {
+        Self::with_first(engine, launcher, Some(first))
+    }
+
+    fn with_first(
+        engine: EngineIndex,
+        launcher: Arc<dyn EngineLauncher>,
+        first: Option<Loaded>,
+    ) -> Self {
         Self {
             engine,
             is_serving: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
             launcher,
-            first: Mutex::new(Some(first)),
+            first: Mutex::new(first),
             spare: Mutex::new(None),
             wait: WaitForSpare::default(),
             predecessors: Predecessors::default(),
@@ -444,3 +452,6 @@ impl EngineProcess {
         EngineProcessView { pid, num_starts: state.num_starts, is_spare_ready, ends }
     }
 }
+
+#[cfg(test)]
+mod tests;
