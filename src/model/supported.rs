@@ -87,7 +87,9 @@ impl SupportedModels {
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
-            EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
+            EncoderHead::TokenVectors { .. } | EncoderHead::TokenStates => {
+                "encoder: a vector for each token (ColBERT)"
+            }
             EncoderHead::Projected { .. } => "encoder: vectors, behind a layer",
             EncoderHead::Listwise { .. } => "ranks documents in one prompt, causal attention",
             EncoderHead::Threefold => "encoder: vectors, and vectors and weights of tokens",

@@ -211,6 +211,8 @@ pictures! {
     colqwen3: "colqwen3",
     colqwen3_ops: "colqwen3-ops",
     colqwen3_5: "colqwen3_5",
+    nemotron_col_embed: "nemotron_col_embed",
+    nemotron_col_embed_one: "nemotron_col_embed-one",
     jina_ranker: "jina-ranker",
     clip_sentences: "clip-sentences",
     qwen2_5_vl_classes: "qwen2_5_vl-classes",

@@ -38,6 +38,7 @@ pub(super) fn text_of(
 ) -> Result<(Fields, Wrapped), ConfigError> {
     check_model_type(outer, wrapper)?;
     retrieval::require_causal(outer, wrapper.architecture)?;
+    retrieval::require_token_vectors(outer, wrapper.architecture)?;
     unsupported::refuse(outer, &[])?;
     let is_of_authors = wrapper.model_type == "internvl_chat";
     let text_config = match wrapper.model_type {

@@ -179,7 +179,7 @@ use super::family::{
 };
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
-pub(super) use late_interaction::{COL_QWEN3_5, LATE_INTERACTION};
+pub(super) use late_interaction::{COL_QWEN3_5, LATE_INTERACTION, NEMOTRON_COL_EMBED};
 pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
