@@ -40,6 +40,8 @@ use crate::model::encoder_class::{
 
 /// ModernBERT, which multimodal classes have as their text model.
 pub(super) const MODERNBERT: Family = modernbert::FAMILY;
+/// Llama with attention to both sides, which they have, too.
+pub(super) const LLAMA_BIDIREC: Family = llama_bidirec::FAMILY;
 
 /// The classes of all encoders.
 pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
