@@ -57,7 +57,7 @@ struct TileRules {
     /// Whether the whole image follows several tiles.
     has_thumbnail: bool,
     filter: Filter,
-    /// Returns the rows and columns of an image's tiles. It takes the height and the width, the side
+    /// Returns the rows and columns of an image's tiles. It takes height and width, the side
     /// of a tile, and the least and the most tiles.
     grid: fn([usize; 2], usize, [usize; 2]) -> [usize; 2],
 }
