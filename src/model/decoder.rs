@@ -438,6 +438,7 @@ fn windows(layer: &LayerConfig) -> Vec<KvWindow> {
         // No later step reads its keys and values.
         Mixer::Attention(attention) if !attention.is_causal => Vec::new(),
         Mixer::Attention(attention) => vec![window(attention)],
+        Mixer::Latent(latent) if !latent.is_causal => Vec::new(),
         Mixer::Latent(_) => vec![KvWindow::Full],
         Mixer::Mamba(mamba) => vec![KvWindow::State(mamba.state_len())],
         Mixer::Mamba2(mamba) => vec![KvWindow::State(mamba.state_len())],

@@ -214,6 +214,10 @@ mod tests {
         let refused = "layers with ALiBi rounded to bfloat16 run on CPUs only; \
                        start with --device cpu";
         assert_eq!(on_a_gpu("FalconForCausalLM", alibi).as_deref(), Some(refused));
+        let refused = "layers with latent attention (MLA) to both sides run on CPUs only; \
+                       start with --device cpu";
+        let latents = on_a_gpu("DeepseekV3BidirectionalModel", json!({}));
+        assert_eq!(latents.as_deref(), Some(refused));
         for encoder in ["MPNetModel", "T5EncoderModel"] {
             assert_eq!(on_a_gpu(encoder, fields_of(encoder)), None);
         }

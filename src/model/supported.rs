@@ -4,7 +4,7 @@ use super::audio;
 use super::config::{WindowRule, gguf_architectures};
 use super::encoder_class::{EncoderClass, EncoderHead};
 use super::encoder_decoder::text;
-use super::families::{FAMILIES, LATE_INTERACTION, TWO_TOWERS, WRAPPERS, encoders};
+use super::families::{FAMILIES, TWO_TOWERS, WRAPPERS, encoders, with_heads};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
 use super::static_embedding;
 use super::wrapper::Wrapper;
@@ -35,7 +35,7 @@ pub fn supported_models() -> Vec<SupportedModels> {
 
 /// Returns the multimodal classes that only pool.
 fn that_pool() -> impl Iterator<Item = &'static Wrapper> {
-    TWO_TOWERS.iter().chain(LATE_INTERACTION.iter().map(|(wrapper, _)| wrapper))
+    TWO_TOWERS.iter().chain(with_heads().map(|(wrapper, _)| wrapper))
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.
@@ -57,10 +57,13 @@ impl SupportedModels {
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
         let is_pair = TWO_TOWERS.contains(wrapper);
-        let is_of_tokens = LATE_INTERACTION.iter().any(|(it, _)| it == wrapper);
-        let media = match (wrapper.vision.is_empty(), wrapper.audio) {
+        let of_head = with_heads().find(|(it, _)| it == wrapper).map(|(_, head)| match head {
+            EncoderHead::Pooled(_) => "vectors of texts and images",
+            EncoderHead::Sequence(_) => "text and images, scores of pairs",
+            _ => "text and images, a vector for each token",
+        });
+        let media = of_head.unwrap_or(match (wrapper.vision.is_empty(), wrapper.audio) {
             (false, _) if is_pair => "vectors of texts and of images",
-            (false, _) if is_of_tokens => "text and images, a vector for each token",
             (false, Some(_)) => "text, images and sounds",
             (false, _) if wrapper.vision.iter().any(|family| family.hears()) => {
                 "text, images and sounds"
@@ -68,7 +71,7 @@ impl SupportedModels {
             (false, _) => "text and images",
             (true, Some(_)) => "text and sounds",
             (true, None) => "text only",
-        };
+        });
         let mut options = vec![media.to_owned()];
         let mut texts = texts.iter().map(|text| Self::of(&text.family).options);
         let first = texts.next().unwrap_or_default();
@@ -87,7 +90,9 @@ impl SupportedModels {
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
-            EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
+            EncoderHead::TokenVectors { .. } | EncoderHead::TokenStates => {
+                "encoder: a vector for each token (ColBERT)"
+            }
             EncoderHead::Projected { .. } => "encoder: vectors, behind a layer",
             EncoderHead::Listwise { .. } => "ranks documents in one prompt, causal attention",
             EncoderHead::Threefold => "encoder: vectors, and vectors and weights of tokens",

@@ -366,6 +366,8 @@ encoders! {
     nemotron_embed: "nemotron-embed",
     lfm2_cls: "lfm2-cls",
     lfm2_mean: "lfm2-mean",
+    giga_mean: "giga-mean",
+    giga_last: "giga-last",
     nemotron_embed_last: "nemotron-embed-last",
     nemotron_rerank: "nemotron-rerank",
     nemotron_class: "nemotron-class",

@@ -469,6 +469,47 @@ class Maker:
             for part in ("1_Pooling", "2_Normalize"):
                 shutil.rmtree(folder / part, ignore_errors=True)
 
+    def giga(self, name, seed, pooling=None, **more):
+        """vLLM's `DeepseekV3BidirectionalModel`: a DeepSeek V3 with attention to both sides.
+        `pooling` is that of the files of sentence-transformers."""
+        config = hf.DeepseekV3Config(
+            **dict(
+                DECODER, num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=12,
+                qk_rope_head_dim=8, v_head_dim=10, n_routed_experts=8, num_experts_per_tok=3,
+                moe_intermediate_size=24, n_group=2, topk_group=1, first_k_dense_replace=1,
+            ) | more,
+            is_causal=False,
+        )  # fmt: skip
+        init = hf.DeepseekV3Model.__init__
+
+        def with_biases(model, *rest):
+            init(model, *rest)
+            generator = torch.Generator().manual_seed(seed + 1)
+            for key, bias in model.named_buffers():
+                if key.endswith("e_score_correction_bias"):
+                    noise = 0.3 * torch.randn(bias.shape, generator=generator)
+                    bias.copy_(noise.to(torch.bfloat16))
+
+        hf.DeepseekV3Model.__init__ = with_biases
+        try:
+            self.vectors(name, "modern", config, seed, pooling or "lasttoken")
+        finally:
+            hf.DeepseekV3Model.__init__ = init
+        folder = OUT / name
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        file = "modeling_deepseek_v3_bidirectional.DeepseekV3BidirectionalModel"
+        config |= dict(
+            architectures=["DeepseekV3BidirectionalModel"], model_type="deepseek_v3_bidirec",
+            auto_map={"AutoModel": file},
+        )  # fmt: skip
+        path.write_text(json.dumps(config, indent=2) + "\n")
+        if pooling is None:
+            for part in ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"):
+                (folder / part).unlink(missing_ok=True)
+            for part in ("1_Pooling", "2_Normalize"):
+                shutil.rmtree(folder / part, ignore_errors=True)
+
     def static(self, name, seed, of_model2vec):
         """A table of tokens in the form of the published folders of sentence-transformers, or of
         Model2Vec with rows that tokens share, and with factors."""
@@ -1063,6 +1104,11 @@ def makers(maker):
         "lfm2-mean": lambda n: maker.lfm2(
             n, 99, "mean", layer_types=["full_attention", "conv", "conv"], conv_L_cache=4,
             conv_bias=True, block_multiple_of=16,
+        ),
+        "giga-mean": lambda n: maker.giga(n, 102, "mean", q_lora_rank=None),
+        "giga-last": lambda n: maker.giga(
+            n, 104, q_lora_rank=24, rope_interleave=False, norm_topk_prob=False,
+            num_hidden_layers=2, routed_scaling_factor=1.5,
         ),
         "privacy-tokens": lambda n: by_token(
             n,

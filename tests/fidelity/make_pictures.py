@@ -353,6 +353,66 @@ def of_authors(name, model_name, seed, place, projection, architecture, **fields
     (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 
+def nemotron_col_embed(name, model_name, seed, **fields):
+    """`Qwen3VLNemotronEmbedModel` by the formulas of its authors: a Qwen3-VL of `make_vision.py`
+    with attention to both sides. The vectors are the states behind the last layer, without the last
+    norm."""
+    inner, pixels = models()[model_name]()
+    inner.text_config.is_causal = False
+    build = AutoModelForImageTextToText.from_config
+    whole = randomize(build(inner, attn_implementation="eager"), seed).float().eval()
+    folder, from_folder = OUT / name, VISION / model_name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    state = whole.state_dict()
+    if inner.tie_word_embeddings:
+        del state["lm_head.weight"]
+    state = {key: value.to(torch.bfloat16).contiguous() for key, value in state.items()}
+    save_file(state, folder / "model.safetensors")
+    config = inner.to_dict() | dict(
+        architectures=["Qwen3VLNemotronEmbedModel"], model_type="qwen3_vl_nemotron_embed",
+        dtype="bfloat16",
+    ) | fields  # fmt: skip
+    # The authors' class has no such field.
+    config["text_config"].pop("is_causal")
+    (folder / "config.json").write_text(json.dumps(config, indent=2, default=str) + "\n")
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(from_folder / file, folder / file)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(pixels, indent=2, sort_keys=True) + "\n")
+    processor = AutoImageProcessor.from_pretrained(folder)
+    known = json.loads((from_folder / "golden.json").read_text())
+    images = [dict(height=image["height"], width=image["width"]) for image in known["images"]]
+
+    def states(tokens, inputs):
+        ids = torch.tensor([tokens])
+        inputs = inputs | dict(mm_token_type_ids=(ids == inner.image_token_id).int())
+        return whole.model(input_ids=ids, use_cache=False, **inputs).last_hidden_state[0]
+
+    prompts = []
+    for prompt in known["prompts"][:2]:
+        drawn = [images[index] for index in prompt["images"]]
+        drawn = [Image.fromarray(draw(image["height"], image["width"])) for image in drawn]
+        inputs = inputs_of(whole, processor, drawn) if drawn else {}
+        last_norm = whole.model.language_model.norm
+        with torch.no_grad():
+            normed = normalized(states(prompt["token_ids"], inputs))
+            whole.model.language_model.norm = torch.nn.Identity()
+            rows = normalized(states(prompt["token_ids"], inputs))
+            inner.text_config.is_causal = True
+            causal = normalized(states(prompt["token_ids"], inputs))
+            inner.text_config.is_causal = False
+        whole.model.language_model.norm = last_norm
+        # The test sees a last norm, and a mask.
+        assert min((rows - other).abs().max() for other in (normed, causal)) > 0.01
+        prompts.append(dict(
+            placed_token_ids=placed(prompt, known["images"], inner.image_token_id),
+            token_ids=prompt["token_ids"], images=prompt["images"], rows=rounded(rows),
+        ))  # fmt: skip
+    golden = dict(task="token_embed", images=images, texts=[], prompts=prompts)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
 # The token behind a pair of jina-reranker-m0, the mean of its logits, and how it writes a pair.
 SCORE_TOKEN, RANKER_MEAN = 100, 2.65
 RANKER_PAIR = "**Document**:\n{document}\n**Query**:\n{query}"
@@ -501,6 +561,8 @@ MAKERS = {
         n, "qwen3_5", 14, "", ("custom_text_proj", True), "ColQwen3_5",
         retrieval_attention_contract="causal", dim=20,
     ),
+    "nemotron_col_embed": lambda n: nemotron_col_embed(n, "qwen3_vl", 18, pooling="colbert"),
+    "nemotron_col_embed-one": lambda n: nemotron_col_embed(n, "qwen3_vl-one", 20),
 }
 
 

@@ -1,5 +1,6 @@
 //! Compares what models that pool make of texts and images with transformers in float32.
-//! `make_pictures.py` made the models of two towers, and recorded all answers.
+//! `make_pictures.py` made the models of two towers, and recorded all answers but those of
+//! `make_nemotron_vl.py`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -211,6 +212,12 @@ pictures! {
     colqwen3: "colqwen3",
     colqwen3_ops: "colqwen3-ops",
     colqwen3_5: "colqwen3_5",
+    nemotron_col_embed: "nemotron_col_embed",
+    nemotron_col_embed_one: "nemotron_col_embed-one",
+    nemotron_embed_vl: "nemotron_embed_vl",
+    nemotron_embed_vl_last: "nemotron_embed_vl-last",
+    nemotron_rerank_vl: "nemotron_rerank_vl",
+    nemotron_rerank_vl_classes: "nemotron_rerank_vl-classes",
     jina_ranker: "jina-ranker",
     clip_sentences: "clip-sentences",
     qwen2_5_vl_classes: "qwen2_5_vl-classes",

@@ -48,6 +48,7 @@ impl EmbedsLayout {
                 | VisionFamily::LlavaNextVideo
                 | VisionFamily::InternVl
                 | VisionFamily::InternVlChat
+                | VisionFamily::NemotronVl
                 | VisionFamily::LightOnOcr
                 | VisionFamily::DeepseekOcr
                 | VisionFamily::DeepseekOcr2

@@ -182,7 +182,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => &[],
         VisionFamily::Phi4 => &["resample", "dynamic_hd"],
         // As in vLLM.
-        VisionFamily::InternVlChat => {
+        VisionFamily::InternVlChat | VisionFamily::NemotronVl => {
             &["dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch"]
         }
         // Their limits of pixels are for videos, too. They read them themselves.

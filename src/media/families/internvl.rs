@@ -1,6 +1,6 @@
 //! Images of InternVL: tiles in the nearest ratio, and a thumbnail (HF `GotOcr2ImageProcessor`,
 //! `InternVLProcessor`; `dynamic_preprocess` of the authors' code and of vLLM). Each frame of a
-//! video is one tile, in the form of transformers alone.
+//! video is one tile, in the form of transformers alone. Llama Nemotron VL chooses other tiles.
 
 use std::sync::Arc;
 
@@ -57,6 +57,9 @@ struct TileRules {
     /// Whether the whole image follows several tiles.
     has_thumbnail: bool,
     filter: Filter,
+    /// Returns the rows and columns of an image's tiles. It takes height and width, the side
+    /// of a tile, and the least and the most tiles.
+    grid: fn([usize; 2], usize, [usize; 2]) -> [usize; 2],
 }
 
 impl TileRules {
@@ -70,16 +73,21 @@ impl TileRules {
         }
         // HF `InternVLProcessor` asks for tiles whatever its image processor says.
         let limits = Some(limits(fields, ["min_patches", "max_patches"], 12)?);
-        Ok(Self { limits, has_thumbnail: true, filter: fields::filter(fields, Filter::Bicubic)? })
+        let filter = fields::filter(fields, Filter::Bicubic)?;
+        Ok(Self { limits, has_thumbnail: true, filter, grid: tiles::nearest_ratio })
     }
 
     /// Reads the fields of the authors' `config.json`.
-    fn of_authors(fields: &Fields) -> Result<Self, ConfigError> {
+    fn of_authors(fields: &Fields, family: VisionFamily) -> Result<Self, ConfigError> {
         let limits = limits(fields, ["min_dynamic_patch", "max_dynamic_patch"], 6)?;
         Ok(Self {
             limits: fields.flag_or("dynamic_image_size", false)?.then_some(limits),
             has_thumbnail: fields.flag_or("use_thumbnail", false)?,
             filter: Filter::BicubicOfPillow,
+            grid: match family {
+                VisionFamily::NemotronVl => tiles::best_covered,
+                _ => tiles::nearest_ratio,
+            },
         })
     }
 }
@@ -123,13 +131,13 @@ impl InternVl {
     ) -> Result<Self, ConfigError> {
         let images = TileImages::read(family, outer)?;
         let side = images.image_size;
-        let is_of_authors = family == VisionFamily::InternVlChat;
+        let is_of_authors = family != VisionFamily::InternVl;
         let rules = match is_of_authors {
-            true => TileRules::of_authors(&processor.image)?,
+            true => TileRules::of_authors(&processor.image, family)?,
             false => TileRules::of_processor(&processor.image, side)?,
         };
         let videos = match is_of_authors {
-            true => Err("videos of InternVLChatModel are not supported".to_owned()),
+            true => Err("videos are served in the form of transformers alone".to_owned()),
             false => VideoRules::read(processor, images, Steps::InParts { first: None }),
         };
         let video_token = || <[TokenId; 1]>::try_from(encode(VIDEO)).ok();
@@ -239,9 +247,9 @@ impl FamilyProcessor for InternVl {
     ) -> Result<ProcessedMedia, MediaError> {
         let pixels = Pixels::of(image);
         let before = [pixels.height, pixels.width];
-        let TileRules { limits, has_thumbnail, filter } = self.rules;
+        let TileRules { limits, has_thumbnail, filter, grid } = self.rules;
         let limits = limits.unwrap_or([1, 1]);
-        let grid = tiles::nearest_ratio(before, self.side, limits);
+        let grid = grid(before, self.side, limits);
         let whole = pixels.clone().resized(filter, grid.map(|count| count * self.side));
         let mut all = tiles::cut(&whole, grid, self.side);
         if has_thumbnail && all.len() > 1 {

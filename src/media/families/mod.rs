@@ -1,5 +1,6 @@
 //! The processors of single families. Pixels are those of the Hugging Face processors of
-//! transformers 5 with torchvision, to the bit, and of `InternVLChatModel` those of Pillow.
+//! transformers 5 with torchvision, to the bit. Those of `InternVLChatModel` and Llama Nemotron VL
+//! are Pillow's.
 //! Spectrograms are those of transformers to 1e-4.
 
 mod adjustable;
@@ -172,7 +173,7 @@ fn of_images(
         VisionFamily::Llama4 => Arc::new(llama4::Llama4::read(family, outer, processor, &*encode)?),
         VisionFamily::Phi3V => Arc::new(phi3v::Phi3V::read(family, outer, processor)?),
         VisionFamily::Phi4 => Arc::new(phi4::Phi4::read(outer, processor, &*encode)?),
-        VisionFamily::InternVl | VisionFamily::InternVlChat => {
+        VisionFamily::InternVl | VisionFamily::InternVlChat | VisionFamily::NemotronVl => {
             Arc::new(internvl::InternVl::read(family, outer, processor, encode)?)
         }
     })

@@ -71,13 +71,8 @@ pub(super) fn nearest_ratio(
 ) -> [usize; 2] {
     let ratio = width as f64 / height as f64;
     let area = (width * height) as f64;
-    let mut all: Vec<[usize; 2]> = (1..=most)
-        .flat_map(|columns| (1..=most).map(move |rows| [rows, columns]))
-        .filter(|[rows, columns]| (least..=most).contains(&(rows * columns)))
-        .collect();
-    all.sort_by_key(|[rows, columns]| rows * columns);
     let (mut best, mut nearest) = ([1, 1], f64::INFINITY);
-    for [rows, columns] in all {
+    for [rows, columns] in within([least, most]) {
         let difference = (ratio - columns as f64 / rows as f64).abs();
         let is_large = area > 0.5 * (side * side * rows * columns) as f64;
         if difference < nearest || difference == nearest && is_large {
@@ -85,4 +80,60 @@ pub(super) fn nearest_ratio(
         }
     }
     best
+}
+
+/// Returns the rows and columns of at most `most` tiles, and at least `least`, that are best for an
+/// image of `[height, width]`: the share of its area that they have, up to 0.6, times the likeness
+/// of their ratio and its own. `find_closest_aspect_ratio` of the authors of Llama Nemotron VL, and
+/// of vLLM.
+pub(super) fn best_covered(
+    [height, width]: [usize; 2],
+    side: usize,
+    [least, most]: [usize; 2],
+) -> [usize; 2] {
+    let ratio = width as f64 / height as f64;
+    let area = (width * height) as f64;
+    let (mut best, mut found) = ([1, 1], f64::NEG_INFINITY);
+    for [rows, columns] in within([least, most]) {
+        let own = columns as f64 / rows as f64;
+        let share = (rows * columns * side * side) as f64 / area;
+        let factor = share.min(0.6) * (own / ratio).min(ratio / own);
+        if factor > found {
+            (best, found) = ([rows, columns], factor);
+        }
+    }
+    best
+}
+
+/// Returns the rows and columns of all counts of tiles from `least` to `most`, by their count.
+fn within([least, most]: [usize; 2]) -> Vec<[usize; 2]> {
+    let mut all: Vec<[usize; 2]> = (1..=most)
+        .flat_map(|columns| (1..=most).map(move |rows| [rows, columns]))
+        .filter(|[rows, columns]| (least..=most).contains(&(rows * columns)))
+        .collect();
+    all.sort_by_key(|[rows, columns]| rows * columns);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The code of the authors of Llama Nemotron VL chose these. More tiles may be better than
+    /// those of the very ratio of an image.
+    #[test]
+    fn the_best_tiles_cover_more_of_an_image() {
+        for (size, limits, best, nearest) in [
+            ([512, 512], [1, 6], [1, 1], [1, 1]),
+            ([1080, 1920], [1, 6], [2, 3], [1, 2]),
+            ([1920, 1080], [1, 6], [3, 2], [2, 1]),
+            ([100, 1000], [1, 6], [1, 6], [1, 6]),
+            ([512, 1024], [2, 4], [1, 2], [1, 2]),
+            ([480, 640], [1, 2], [1, 1], [1, 1]),
+            ([3000, 1000], [1, 12], [6, 2], [6, 2]),
+        ] {
+            assert_eq!(best_covered(size, 512, limits), best, "{size:?}");
+            assert_eq!(nearest_ratio(size, 512, limits), nearest, "{size:?}");
+        }
+    }
 }

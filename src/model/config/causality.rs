@@ -25,6 +25,7 @@ pub(super) fn apply(
     }
     let sees_both_sides = |layer: &LayerConfig| match &layer.mixer {
         Mixer::Recurrent(mixer) => !mixer.has_state(),
+        Mixer::Latent(latent) => !latent.is_causal,
         mixer => mixer.attention().is_some_and(|attention| !attention.is_causal),
     };
     // Encoders do so already.

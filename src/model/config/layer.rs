@@ -305,7 +305,8 @@ impl Mixer {
                 usize::from(attention.is_causal && attention.kv_from.is_none())
             }
             Self::Recurrent(mixer) => usize::from(mixer.has_state()),
-            Self::Latent(_) | Self::Mamba(_) | Self::Mamba2(_) => 1,
+            Self::Latent(latent) => usize::from(latent.is_causal),
+            Self::Mamba(_) | Self::Mamba2(_) => 1,
             Self::Parallel(_) => 2,
             Self::None => 0,
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::ConfigError;
 use super::file::Fields;
-use crate::model::families::COL_QWEN3_5;
+use crate::model::families::{COL_QWEN3_5, NEMOTRON_COL_EMBED};
 
 /// The `model_type` of each class, with those of the models that it has inside.
 const CLASSES: [(&str, &[&str]); 3] = [
@@ -79,6 +79,21 @@ pub(super) fn require_causal(outer: &Fields, architecture: &str) -> Result<(), C
         }
     }
     if found { Ok(()) } else { Err(outer.missing(CONTRACT, expected)) }
+}
+
+/// Checks the field by which checkpoints of Nemotron ColEmbed name their pooling.
+///
+/// # Errors
+/// [`ConfigError`] if it has another value than "colbert".
+pub(super) fn require_token_vectors(outer: &Fields, architecture: &str) -> Result<(), ConfigError> {
+    const POOLING: &str = "pooling";
+    if architecture != NEMOTRON_COL_EMBED {
+        return Ok(());
+    }
+    match outer.text(POOLING)? {
+        None | Some("colbert") => Ok(()),
+        Some(_) => Err(outer.invalid(POOLING, "\"colbert\": a vector for each token")),
+    }
 }
 
 #[cfg(test)]
@@ -166,5 +181,18 @@ mod tests {
             assert_eq!(of(config.clone(), "ColQwen3"), Ok(()));
             assert!(of(config, COL_QWEN3_5).unwrap_err().contains(CONTRACT));
         }
+    }
+
+    #[test]
+    fn nemotron_has_a_vector_for_each_token() {
+        let of = |config: Value, architecture: &str| {
+            let read = require_token_vectors(&fields(config), architecture);
+            read.map_err(|error| error.to_string())
+        };
+        assert_eq!(of(json!({}), NEMOTRON_COL_EMBED), Ok(()));
+        assert_eq!(of(json!({ "pooling": "colbert" }), NEMOTRON_COL_EMBED), Ok(()));
+        let why = of(json!({ "pooling": "last" }), NEMOTRON_COL_EMBED).unwrap_err();
+        assert!(why.contains("pooling") && why.contains("colbert"), "{why}");
+        assert_eq!(of(json!({ "pooling": "last" }), "ColQwen3"), Ok(()));
     }
 }

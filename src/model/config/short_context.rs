@@ -12,7 +12,7 @@ impl ModelConfig {
     pub(crate) fn short_context(&self) -> Option<usize> {
         let mut borders = self.layers.iter().filter_map(|layer| {
             let (rope, is_causal) = match &layer.mixer {
-                Mixer::Latent(latent) => (&latent.rope, true),
+                Mixer::Latent(latent) => (&latent.rope, latent.is_causal),
                 mixer => {
                     let attention = mixer.attention()?;
                     (attention.rope.as_ref()?, attention.is_causal)

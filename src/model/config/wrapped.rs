@@ -1,6 +1,6 @@
 //! The config of the text model in a multimodal `config.json`: the object `text_config`, and the
-//! fields beside it that count for text. In `InternVLChatModel` the object is `llm_config`, and in
-//! DeepSeek-OCR `language_config`.
+//! fields beside it that count for text. In `InternVLChatModel` and Llama Nemotron VL the object is
+//! `llm_config`, and in DeepSeek-OCR `language_config`.
 
 use super::file::Fields;
 use super::{ConfigError, retrieval, unsupported};
@@ -22,8 +22,10 @@ const SHARED: [&str; 2] = ["bos_token_id", "eos_token_id"];
 const DTYPES: [&str; 2] = ["dtype", "torch_dtype"];
 
 const TEXT: &str = "text_config";
-/// The name of the same object in the code of InternVL's authors.
+/// The name of the same object in the code of the authors of InternVL and of Llama Nemotron VL.
 const LLM: &str = "llm_config";
+/// The classes in the form of that code.
+const OF_AUTHORS: [&str; 3] = ["internvl_chat", "llama_nemotron_vl", "llama_nemotron_vl_rerank"];
 /// Its name in the code of DeepSeek-OCR's authors.
 const LANGUAGE: &str = "language_config";
 const MODEL_TYPE: &str = "model_type";
@@ -38,8 +40,9 @@ pub(super) fn text_of(
 ) -> Result<(Fields, Wrapped), ConfigError> {
     check_model_type(outer, wrapper)?;
     retrieval::require_causal(outer, wrapper.architecture)?;
+    retrieval::require_token_vectors(outer, wrapper.architecture)?;
     unsupported::refuse(outer, &[])?;
-    let is_of_authors = wrapper.model_type == "internvl_chat";
+    let is_of_authors = OF_AUTHORS.contains(&wrapper.model_type);
     let text_config = match wrapper.model_type {
         "deepseek_vl_v2" => LANGUAGE,
         _ if is_of_authors => LLM,

@@ -1,12 +1,13 @@
 //! Models of late interaction over a model of texts and images: a projection of each of its tokens
 //! (<https://arxiv.org/abs/2407.01449>). HF `ColQwen2ForRetrieval`, `ColPaliForRetrieval` and
-//! `ColModernVBertForRetrieval`, and vLLM's `ColQwen3`, `OpsColQwen3Model` and `ColQwen3_5`.
+//! `ColModernVBertForRetrieval`, and vLLM's `ColQwen3`, `OpsColQwen3Model` and `ColQwen3_5`. The
+//! vectors of NVIDIA's `Qwen3VLNemotronEmbedModel` are the states of tokens, without a projection.
 //!
 //! [`retrieval`](crate::model::config) reads their config.
 
 use super::encoders::MODERNBERT;
 use super::wrappers::{
-    PARTIAL_AXES_IN_TURNS, QWEN2_VL_SIZES, QWEN2_VL_TEXT, QWEN3_5_SIZES, QWEN3_VL_SIZES,
+    INSIDE, PARTIAL_AXES_IN_TURNS, QWEN2_VL_SIZES, QWEN2_VL_TEXT, QWEN3_5_SIZES, QWEN3_VL_SIZES,
     QWEN3_VL_TEXT, sizes,
 };
 use super::{
@@ -22,6 +23,8 @@ const COL_QWEN3: &str = "ColQwen3";
 const OPS_COL_QWEN3: &str = "OpsColQwen3Model";
 /// Its checkpoints say which tokens a token sees.
 pub(in crate::model) const COL_QWEN3_5: &str = "ColQwen3_5";
+/// Its config names the pooling.
+pub(in crate::model) const NEMOTRON_COL_EMBED: &str = "Qwen3VLNemotronEmbedModel";
 
 /// The projection of HF's classes.
 const HEAD: EncoderHead =
@@ -47,6 +50,7 @@ pub(in crate::model) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] = &[
     (COL_QWEN3_CLASS, OF_AUTHORS),
     (OPS_COL_QWEN3_CLASS, OF_AUTHORS),
     (COL_QWEN3_5_CLASS, OF_AUTHORS),
+    (NEMOTRON_COL_EMBED_CLASS, EncoderHead::TokenStates),
 ];
 
 const COL_QWEN2_CLASS: Wrapper = Wrapper {
@@ -214,3 +218,32 @@ const COL_QWEN3_5_CLASS: Wrapper = Wrapper {
     vision: &[VisionFamily::Qwen3_5],
     ..COL_QWEN3_CLASS
 };
+
+/// Nemotron ColEmbed V2 (<https://arxiv.org/abs/2602.03992>).
+const NEMOTRON_COL_EMBED_CLASS: Wrapper = Wrapper {
+    architecture: NEMOTRON_COL_EMBED,
+    model_type: "qwen3_vl_nemotron_embed",
+    models: "Nemotron ColEmbed VL 4B v2 and 8B v2",
+    texts: &[TextModel {
+        family: Family { architecture: NEMOTRON_COL_EMBED, adjust: of_nemotron, ..QWEN3_VL_TEXT },
+        sizes: QWEN3_VL_SIZES,
+        experts: &[],
+    }],
+    places: &[INSIDE],
+    // The last norm is in the checkpoint, and applies to nothing.
+    unread: &["model.visual", "model.language_model.norm"],
+    ..COL_QWEN3_CLASS
+};
+
+/// As in the authors' code, attention is to both sides, and the states behind the last layer are
+/// not normalised by the last norm. vLLM 0.33 applies that norm.
+fn of_nemotron(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    const CAUSAL: &str = "is_causal";
+    (QWEN3_VL_TEXT.adjust)(fields, config)?;
+    if fields.flag(CAUSAL)? == Some(true) {
+        return Err(fields.invalid(CAUSAL, "false: attention of this class is to both sides"));
+    }
+    config.attentions().for_each(|attention| attention.is_causal = false);
+    config.has_final_norm = false;
+    Ok(())
+}

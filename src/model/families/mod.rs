@@ -112,6 +112,7 @@ mod nanochat;
 mod nemotron;
 mod nemotron_h;
 mod nemotron_h_puzzle;
+mod nemotron_vl;
 mod olmo;
 mod olmo2;
 mod olmo3;
@@ -171,6 +172,7 @@ use super::config::{
     SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
     hybrid, inner_size, mixers_alone, read_alike,
 };
+use super::encoder_class::EncoderHead;
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
     LatentNames, LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, MtpForm, NormKind,
@@ -179,7 +181,9 @@ use super::family::{
 };
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
-pub(super) use late_interaction::{COL_QWEN3_5, LATE_INTERACTION};
+use late_interaction::LATE_INTERACTION;
+pub(super) use late_interaction::{COL_QWEN3_5, NEMOTRON_COL_EMBED};
+use nemotron_vl::NEMOTRON_VL;
 pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
@@ -394,12 +398,17 @@ pub(super) fn text_family(name: &str) -> Option<&'static Family> {
 pub(super) const RANKERS: &[(&str, &str)] =
     &[("JinaVLForRanking", "Qwen2VLForConditionalGeneration")];
 
+/// Returns the multimodal classes with heads of their own, which only pool.
+pub(super) fn with_heads() -> impl Iterator<Item = &'static (Wrapper, EncoderHead)> {
+    LATE_INTERACTION.iter().chain(NEMOTRON_VL)
+}
+
 /// Returns the multimodal class that the `architectures` entry `name` is, or has another head of.
 pub(super) fn wrapper_of(name: &str) -> Option<&'static Wrapper> {
     let ranker = RANKERS.iter().find(|(known, _)| *known == name);
     let name = ranker.map_or(name, |(_, base)| *base);
-    let of_tokens = LATE_INTERACTION.iter().map(|(wrapper, _)| wrapper);
-    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(of_tokens);
+    let with_heads = with_heads().map(|(wrapper, _)| wrapper);
+    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(with_heads);
     all.find(|wrapper| {
         wrapper.architecture == name || wrapper.classifier().as_deref() == Some(name)
     })

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, AttentionParams, LatentNorm, LatentProjections, LinearWeight, RotaryTable,
-    WeightView, activate, cache_keys, latent_keys, latent_queries, latent_values, paged_attention,
-    profile::timed, scale,
+    Activation, AttentionMask, AttentionParams, LatentNorm, LatentProjections, LinearWeight,
+    RotaryTable, WeightView, activate, cache_keys, encoder_attention, latent_keys, latent_queries,
+    latent_values, paged_attention, profile::timed, scale,
 };
 
 use super::arrangement::{Arrangement, Part, neighbours_apart};
@@ -38,6 +38,8 @@ pub(in crate::model) struct LatentAttention {
     queries: Queries,
     kv_a_proj: Linear,
     kv_a_norm: LatentNorm,
+    /// The width of a latent.
+    rank: usize,
     projections: LatentProjections,
     /// The gates of heads' outputs, before their sigmoid.
     gate: Option<Linear>,
@@ -47,6 +49,8 @@ pub(in crate::model) struct LatentAttention {
     rotary: Arc<RotaryTable>,
     params: AttentionParams,
     temperature: Option<TemperatureConfig>,
+    /// Whether a token attends to no token after it.
+    is_causal: bool,
     /// The layer of the KV cache that holds its latents.
     kv_layer: usize,
 }
@@ -96,8 +100,8 @@ impl Queries {
 }
 
 impl LatentAttention {
-    /// Maps `[num_tokens, hidden]` to the same shape. Writes the latents of these tokens into the
-    /// step's cache.
+    /// Maps `[num_tokens, hidden]` to the same shape. Causal attention writes the latents of these
+    /// tokens into the step's cache.
     pub(in crate::model) fn forward(
         &self,
         x: Tensor<2>,
@@ -106,7 +110,6 @@ impl LatentAttention {
     ) -> Tensor<2> {
         let adapters = step.adapters();
         let gate = self.gate.as_ref().map(|gate| gate.forward(x.clone(), adapters));
-        let (meta, kv) = step.layer(self.kv_layer);
         let in_sequence = positions.in_sequence();
         let (positions, rotary) = positions.of_own_table(&self.rotary);
         let (q, keys) = timed("qkv", || {
@@ -118,14 +121,29 @@ impl LatentAttention {
         };
         let q = timed("absorb", || self.absorbed(q, positions, rotary, adapters));
         let keys = timed("qk_norm_rope", || latent_keys(keys, &self.kv_a_norm, positions, rotary));
-        timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
-        let latents = timed("attention", || paged_attention(q, kv, meta, &self.params));
+        let latents = match self.is_causal {
+            true => {
+                let (meta, kv) = step.layer(self.kv_layer);
+                timed("kv_write", || cache_keys(keys, kv, &meta.slot_mapping));
+                timed("attention", || paged_attention(q, kv, meta, &self.params))
+            }
+            false => timed("attention", || self.of_whole(q, keys, step)),
+        };
         let values = timed("expand", || self.expanded(latents, adapters));
         let values = match gate {
             None => values,
             Some(gate) => times_by_head(values, activate(gate, Activation::Sigmoid)),
         };
         timed("o", || self.o_proj.forward(values, adapters))
+    }
+
+    /// Returns the sums of latents, `[num_tokens, num_heads * kv_lora_rank]`, of attention to both
+    /// sides. A value is the latent of its key, which begins the key.
+    fn of_whole(&self, q: Tensor<2>, keys: Tensor<2>, step: &Step<'_>) -> Tensor<2> {
+        let ([tokens, key], num_heads) = (keys.dims(), self.params.num_heads);
+        let sums = encoder_attention(q, keys.clone(), keys, 1, step.batch(), &self.params);
+        let sums = sums.reshape([tokens * num_heads, key]).narrow(1, 0, self.rank);
+        sums.reshape([tokens, num_heads * self.rank])
     }
 
     /// Returns the queries over latents. The product of an adapter of `kv_b_proj` is that of the
@@ -210,13 +228,18 @@ impl LatentAttention {
             queries,
             kv_a_proj: Linear::load(loader, &[parts.kv_a], inputs, bias)?,
             kv_a_norm,
+            rank: kv_lora_rank,
             gate: gate.transpose()?,
             projections: projections(loader, latent, &parts.kv_b)?,
             sites: head_sites(loader, place, latent),
             o_proj: Linear::load(loader, &[parts.o], o_size, bias)?,
             rotary: rotary.with(&latent.rope)?,
-            params: AttentionParams::new(latent.num_heads, latent.scale),
+            params: AttentionParams {
+                mask: if latent.is_causal { AttentionMask::Full } else { AttentionMask::Both },
+                ..AttentionParams::new(latent.num_heads, latent.scale)
+            },
             temperature: latent.temperature,
+            is_causal: latent.is_causal,
             kv_layer: place.index,
         })
     }

@@ -66,6 +66,7 @@ impl EncoderHead {
             | Self::Pooled(_)
             | Self::MaskedLm(_)
             | Self::TokenVectors { .. }
+            | Self::TokenStates
             | Self::Projected { .. }
             | Self::Listwise { .. }
             | Self::Threefold => None,
@@ -105,7 +106,8 @@ impl EncoderPlan {
             EncoderHead::Listwise { layers, .. } => Some(layers),
             _ => None,
         };
-        let is_of_tokens = matches!(head, EncoderHead::TokenVectors { .. });
+        let is_of_tokens =
+            matches!(head, EncoderHead::TokenVectors { .. } | EncoderHead::TokenStates);
         let projects_tokens_alone = is_of_tokens || listwise.is_some();
         Ok(Self {
             sequence,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::ProcessorConfig;
+use super::{ProcessorConfig, nemotron_vl};
 use crate::model::config::{ConfigError, Fields, INNER_TYPE};
 use crate::model::families;
 
@@ -37,6 +37,8 @@ pub(crate) enum VisionFamily {
     InternVl,
     /// The same in the form of its authors' code.
     InternVlChat,
+    /// SigLIP with the projector of InternVL, in the form of its authors' code: Llama Nemotron VL.
+    NemotronVl,
     /// The tower of Qwen2-VL.
     Qwen2Vl,
     /// That of Qwen2.5-VL, with windows.
@@ -169,6 +171,9 @@ impl VisionFamily {
     ) -> Result<Option<ProcessorConfig>, ConfigError> {
         if matches!(self, Self::DeepseekOcr | Self::DeepseekOcr2) {
             return ProcessorConfig::read_whole(model, outer).map(Some);
+        }
+        if self == Self::NemotronVl {
+            return nemotron_vl::processor(model, outer).map(Some);
         }
         let default = || ProcessorConfig::of_model(&Fields::empty_in(outer));
         let found = ProcessorConfig::read(model)?;

@@ -1,5 +1,5 @@
 //! The towers of the classes that are made as LLaVA is, as `config.json` describes them: LLaVA 1.5,
-//! Gemma 3, Idefics 3, SmolVLM, InternVL, Aya Vision and Command A Vision.
+//! Gemma 3, Idefics 3, SmolVLM, InternVL, Llama Nemotron VL, Aya Vision and Command A Vision.
 
 use playhouse_kernels::Activation;
 use serde_json::Value;
@@ -12,11 +12,12 @@ use super::internvl_chat;
 use super::llama4::Llama4Config;
 use super::pixels::{PatchSize, Pixels};
 use super::pixtral_config::pixtral;
-use super::projector::{Merging, ProjectorConfig, ProjectorNorm};
+use super::projector::{ProjectorConfig, ProjectorNorm};
 use super::vit::{Packing, VitConfig, VitNames, VitTower};
 use super::vit_names::{CLIP, INTERNVL, INTERNVL_CHAT, SIGLIP};
 use super::{
-    TowerPlan, VisionFamily, VisionPlan, activation, onevision, phi3v, stored, token, two_towers,
+    TowerPlan, VisionFamily, VisionPlan, activation, gemma3, nemotron_vl, onevision, phi3v, stored,
+    token, two_towers,
 };
 use crate::model::ModelError;
 use crate::model::config::{ConfigError, Fields, INNER_TYPE, ModelConfig, NormConfig};
@@ -113,6 +114,7 @@ fn scale(family: VisionFamily) -> PixelScale {
         | VisionFamily::SiglipModel
         | VisionFamily::Gemma3
         | VisionFamily::Idefics3
+        | VisionFamily::NemotronVl
         | VisionFamily::PaliGemma => UNIT_SCALE,
         VisionFamily::InternVlChat => IMAGENET_SCALE,
         _ => CLIP_SCALE,
@@ -121,6 +123,9 @@ fn scale(family: VisionFamily) -> PixelScale {
 
 /// Returns the token in the places of embeddings.
 pub(super) fn placeholder(outer: &Fields, family: VisionFamily) -> Result<u32, ConfigError> {
+    if family == VisionFamily::NemotronVl {
+        return Ok(token(outer, "img_context_token_id")?.unwrap_or(nemotron_vl::PLACEHOLDER));
+    }
     let default = match family {
         VisionFamily::Mistral3 => 10,
         VisionFamily::Aria => 9,
@@ -183,9 +188,15 @@ pub(super) fn vit(
         internvl_chat::adjust(vision, &mut block)?;
         internvl_chat::require_side(outer, image_size)?;
     }
+    if family == VisionFamily::NemotronVl {
+        nemotron_vl::require_served(outer, vision)?;
+        internvl_chat::require_side(outer, image_size)?;
+    }
     let patch_size = side(vision, PATCH, patch_size)?;
     let projector = match family {
-        VisionFamily::Gemma3 => gemma3(outer, image_size / patch_size, text_width, block.norm.eps)?,
+        VisionFamily::Gemma3 => {
+            gemma3::projector(outer, image_size / patch_size, text_width, block.norm.eps)?
+        }
         VisionFamily::Phi3V => phi3v::projector(text_width),
         VisionFamily::ClipModel | VisionFamily::SiglipModel => {
             two_towers::no_projector(block.hidden_size)
@@ -210,6 +221,7 @@ pub(super) fn vit(
         | VisionFamily::ClipModel
         | VisionFamily::SiglipModel
         | VisionFamily::Cohere2Vision
+        | VisionFamily::NemotronVl
         | VisionFamily::PaliGemma => vec![num_layers],
         VisionFamily::AyaVision => cohere::feature_layer(outer, num_layers)?,
         VisionFamily::Phi3V => vec![phi3v::feature_layer(outer, num_layers)?],
@@ -226,6 +238,7 @@ pub(super) fn vit(
         | VisionFamily::ClipModel
         | VisionFamily::SiglipModel
         | VisionFamily::Cohere2Vision
+        | VisionFamily::NemotronVl
         | VisionFamily::PaliGemma => true,
         _ => !is_pooled && feature_layers.contains(&num_layers),
     };
@@ -339,14 +352,14 @@ fn projector(
             merge: outer.size("scale_factor")?.unwrap_or(2),
             ..plain
         },
-        VisionFamily::InternVl | VisionFamily::InternVlChat => {
+        VisionFamily::InternVl | VisionFamily::InternVlChat | VisionFamily::NemotronVl => {
             let merge = 1.0 / outer.positive(RATIO)?.unwrap_or(0.5);
             if merge.fract() != 0.0 || !(1.0..=64.0).contains(&merge) {
                 return Err(outer.invalid(RATIO, "1 divided by a number of patches"));
             }
             let norm = NormConfig { kind: NormKind::Layer { has_bias: true }, eps: 1e-5 };
             let (name, layers) = match family {
-                VisionFamily::InternVlChat => internvl_chat::PROJECTOR,
+                VisionFamily::InternVlChat | VisionFamily::NemotronVl => internvl_chat::PROJECTOR,
                 _ => ("layer_norm", LINEARS),
             };
             let norm = ProjectorNorm::OfSquare(name, norm);
@@ -362,36 +375,6 @@ fn projector(
     })
 }
 
-/// Reads the projector of Gemma 3, for a tower with `side` patches on a side. A square of patches
-/// becomes their mean.
-fn gemma3(
-    outer: &Fields,
-    side: usize,
-    outputs: usize,
-    eps: f32,
-) -> Result<ProjectorConfig, ConfigError> {
-    const TOKENS: &str = "mm_tokens_per_image";
-    let tokens = outer.size(TOKENS)?.unwrap_or(256);
-    let squares = tokens.isqrt();
-    if squares == 0 || squares * squares != tokens || !side.is_multiple_of(squares) {
-        let expected = format!("the square of a divisor of {side}, the patches on a side");
-        return Err(outer.invalid(TOKENS, &expected));
-    }
-    let norm = NormConfig { kind: NormKind::RmsPlusOne, eps };
-    Ok(ProjectorConfig {
-        layers: &[],
-        inner: None,
-        is_gated: false,
-        activation: Activation::Gelu,
-        has_bias: false,
-        merge: side / squares,
-        averages: true,
-        norm: ProjectorNorm::OfSquare("mm_soft_emb_norm", norm),
-        merging: Some(Merging::ByInput("mm_input_projection_weight")),
-        outputs,
-    })
-}
-
 /// Returns whether the first state of an image has no embedding.
 fn drops_first(
     outer: &Fields,
@@ -404,6 +387,7 @@ fn drops_first(
         VisionFamily::Gemma3
             | VisionFamily::Idefics3
             | VisionFamily::Cohere2Vision
+            | VisionFamily::NemotronVl
             | VisionFamily::PaliGemma
     );
     if keeps_all || family.is_of_two_towers() {
@@ -459,8 +443,8 @@ pub(super) fn load_vit(
     config: &VitConfig,
     pixels: Pixels,
 ) -> Result<VitTower, ModelError> {
-    // The places of published checkpoints, of those of transformers 4.52, of those of 5, and of the
-    // authors of InternVL and of Phi-3-vision.
+    // The places of published checkpoints, of those of transformers 4.52, and of those of 5. The
+    // authors of InternVL, Llama Nemotron VL and Phi-3-vision have others.
     let towers = [
         "vision_tower.vision_model",
         "model.vision_tower.vision_model",
@@ -468,6 +452,7 @@ pub(super) fn load_vit(
         "model.vision_tower",
         "model.vision_model",
         "vision_model",
+        "vision_model.vision_model",
         "model.vision_model.vision_model",
         "vlm.vision_model.vision_model",
         "vlm.vision_model",
@@ -486,6 +471,7 @@ pub(super) fn load_vit(
         "vlm.multi_modal_projector",
         "vlm.model.multi_modal_projector",
         "mlp1",
+        "model.mlp1",
         phi3v::MODULE,
     ];
     let first = config.projector.first_module();

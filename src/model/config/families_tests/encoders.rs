@@ -357,3 +357,28 @@ fn voyage_4() {
     let own = json!({ "model_type": "qwen3", "max_window_layers": 0, "num_key_value_heads": 4 });
     check(NAME, &of_bert(own), rows);
 }
+
+#[test]
+fn giga_embeddings() {
+    const NAME: &str = "DeepseekV3BidirectionalModel";
+    let rows = vec![
+        honoured("rms_norm_eps", json!(0.5)),
+        honoured("q_lora_rank", json!(null)),
+        honoured("first_k_dense_replace", json!(0)),
+        honoured("routed_scaling_factor", json!(2.0)),
+        honoured("rope_interleave", json!(false)),
+        unchanged("is_causal", json!(false)),
+        refused("is_causal", json!(true)),
+        refused("model_type", json!("deepseek_v3")),
+    ];
+    let own = json!({
+        "model_type": "deepseek_v3_bidirec", "q_lora_rank": 24, "kv_lora_rank": 16,
+        "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 4,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 1,
+    });
+    check(NAME, &of_bert(own.clone()), rows);
+    // No layer keeps latents.
+    let model = read(NAME, &of_bert(own)).unwrap();
+    assert!(model.layers.iter().all(|layer| layer.mixer.num_kv_layers() == 0));
+}

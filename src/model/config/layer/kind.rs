@@ -13,6 +13,8 @@ pub(crate) enum MixerKind {
     /// Attention to both sides, with terms by contents and positions.
     Disentangled,
     Latent,
+    /// Latent attention to both sides.
+    LatentBothSides,
     Mamba,
     Mamba2,
     DeltaNet,
@@ -31,6 +33,7 @@ impl MixerKind {
             Self::RelativePositions => "relative positions",
             Self::Disentangled => "disentangled attention",
             Self::Latent => "latent attention (MLA)",
+            Self::LatentBothSides => "latent attention (MLA) to both sides",
             Self::Mamba => "Mamba",
             Self::Mamba2 => "Mamba 2",
             Self::DeltaNet => "gated delta rules",
@@ -44,7 +47,9 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::RoundedAlibi | Self::Disentangled | Self::KimiDelta => false,
+            Self::RoundedAlibi | Self::Disentangled | Self::KimiDelta | Self::LatentBothSides => {
+                false
+            }
             Self::Attention
             | Self::RelativePositions
             | Self::Latent
@@ -80,7 +85,8 @@ fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
     });
     let other = match mixer {
         Mixer::Attention(_) | Mixer::None => None,
-        Mixer::Latent(_) => Some(MixerKind::Latent),
+        Mixer::Latent(latent) if latent.is_causal => Some(MixerKind::Latent),
+        Mixer::Latent(_) => Some(MixerKind::LatentBothSides),
         Mixer::Mamba(_) => Some(MixerKind::Mamba),
         Mixer::Mamba2(_) | Mixer::Parallel(_) => Some(MixerKind::Mamba2),
         Mixer::Recurrent(RecurrentConfig::DeltaNet(_)) => Some(MixerKind::DeltaNet),

@@ -43,6 +43,8 @@ pub struct LatentConfig {
     /// The tokens that an indexer chooses for each query, in a model that has one (DeepSeek Sparse
     /// Attention). Contexts are at most as long, so each query has all tokens.
     pub index_topk: Option<usize>,
+    /// Whether a token attends to no token after it.
+    pub is_causal: bool,
     pub(crate) names: &'static LatentNames,
 }
 
@@ -108,6 +110,7 @@ pub(super) fn read(
         gate: None,
         temperature: None,
         index_topk: None,
+        is_causal: true,
         names: &rule.names,
     };
     // Stored matrices may have their rows in another order, which is a list of all rows.

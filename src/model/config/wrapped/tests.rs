@@ -438,3 +438,35 @@ fn towers_of_texts_have_the_defaults_of_their_classes() {
     let clip = of("CLIPModel", "clip", json!({ "hidden_size": 768, "num_attention_heads": 12 }));
     assert_eq!(clip, ([49_408, 768, 12], 12, 77, true));
 }
+
+/// As in the code of their authors, whose configs do not say so.
+#[test]
+fn retrievers_of_nvidia_attend_to_both_sides() {
+    let colbert = |text: Value| {
+        read(json!({
+            "architectures": ["Qwen3VLNemotronEmbedModel"], "pooling": "colbert",
+            "model_type": "qwen3_vl_nemotron_embed", "text_config": text,
+        }))
+    };
+    let mut config = colbert(json!({ "is_causal": false })).unwrap();
+    assert!(!config.has_final_norm);
+    assert!(config.attentions().all(|attention| !attention.is_causal));
+    let why = colbert(json!({ "is_causal": true })).unwrap_err();
+    assert!(why.contains("`text_config.is_causal` is true"), "{why}");
+    for (name, model_type) in [
+        ("LlamaNemotronVLModel", "llama_nemotron_vl"),
+        ("LlamaNemotronVLForSequenceClassification", "llama_nemotron_vl_rerank"),
+    ] {
+        let of = |text: Value| {
+            read(json!({
+                "architectures": [name], "model_type": model_type, "llm_config": text,
+            }))
+        };
+        let mut config =
+            of(json!({ "model_type": "llama_bidirec", "hidden_size": 2_048 })).unwrap();
+        assert!(config.attentions().all(|attention| !attention.is_causal));
+        assert_eq!((config.hidden_size, config.has_final_norm), (2_048, true), "{name}");
+        let why = of(json!({ "model_type": "llama" })).unwrap_err();
+        assert!(why.contains("`llm_config.model_type` is \"llama\""), "{why}");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod bert;
 mod deberta;
+mod deepseek_bidirec;
 mod distilbert;
 mod electra;
 mod ernie;
@@ -28,7 +29,7 @@ use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
     LayerNorms, Mixer, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind,
     NormRule, PositionRule, QkvNames, RecurrentConfig, RopeRule, Scoring, SlidingRope, WeightNames,
-    WindowRule, bloom::slopes as alibi_slopes, gpt_oss, lfm2, llama, qwen3,
+    WindowRule, bloom::slopes as alibi_slopes, deepseek_v3, gpt_oss, lfm2, llama, qwen3,
 };
 use crate::model::config::{
     DisentangledConfig, DistanceBiasConfig, PositionProjection, SumProjection, TokenTypes,
@@ -40,6 +41,8 @@ use crate::model::encoder_class::{
 
 /// ModernBERT, which multimodal classes have as their text model.
 pub(super) const MODERNBERT: Family = modernbert::FAMILY;
+/// Llama with attention to both sides, which they have, too.
+pub(super) const LLAMA_BIDIREC: Family = llama_bidirec::FAMILY;
 
 /// The classes of all encoders.
 pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
@@ -66,6 +69,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         jina_rank::CLASSES,
         privacy_filter::CLASSES,
         lfm2_bidirec::CLASSES,
+        deepseek_bidirec::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
