@@ -58,6 +58,7 @@ from transformers import (
     GemmaConfig,
     Dots1Config,
     FlexOlmoConfig,
+    FlintConfig,
     Glm4Config,
     Glm4MoeConfig,
     Glm4MoeLiteConfig,
@@ -1711,6 +1712,22 @@ MODELS |= {
         use_shared_attention_adapter=True, use_mem_rope=True, add_bias_linear=True,
         rms_norm_eps=1e-3, tie_word_embeddings=True, time_step_min=0.01, initializer_range=0.12,
         **rope("default", 500.0),
+    ),
+}
+
+MODELS |= {
+    "flint": tiniest(
+        FlintConfig, num_hidden_layers=5, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=8, shared_expert_intermediate_size=12, sliding_window=6,
+    )
+    | dict(before=wrappers.without("layer_types", "mlp_only_layers")),
+    "flint-raw": tiniest(
+        FlintConfig, num_hidden_layers=4, num_experts=4, num_experts_per_tok=3,
+        moe_intermediate_size=8, shared_expert_intermediate_size=8, sliding_window=9,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention",
+                     "sliding_attention"],
+        mlp_only_layers=[3], decoder_sparse_step=2, norm_topk_prob=False, attention_bias=True,
+        tie_word_embeddings=True, hidden_act="gelu", **rope("default", 500.0),
     ),
 }
 

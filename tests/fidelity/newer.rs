@@ -46,4 +46,6 @@ models! {
     teleflm_plain: "teleflm-plain",
     param2moe: "param2moe",
     param2moe_plain: "param2moe-plain",
+    flint: "flint",
+    flint_raw: "flint-raw",
 }

@@ -41,6 +41,7 @@ mod falcon;
 mod falcon_h1;
 mod falcon_mamba;
 mod flex_olmo;
+mod flint;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -325,6 +326,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &step3p5::FAMILY,
     &step3_text::FAMILY,
     &nemotron_h_puzzle::FAMILY,
+    &flint::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and
