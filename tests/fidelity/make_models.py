@@ -86,6 +86,7 @@ from transformers import (
     Jais2Config,
     JambaConfig,
     KimiLinearConfig,
+    Kolibri1Config,
     LagunaConfig,
     Lfm2Config,
     Lfm2MoeConfig,
@@ -1727,6 +1728,19 @@ MODELS |= {
         layer_types=["sliding_attention", "full_attention", "sliding_attention",
                      "sliding_attention"],
         mlp_only_layers=[3], decoder_sparse_step=2, norm_topk_prob=False, attention_bias=True,
+        tie_word_embeddings=True, hidden_act="gelu", **rope("default", 500.0),
+    ),
+    "kolibri1": tiniest(
+        Kolibri1Config, "intermediate_size", num_hidden_layers=6, num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=12,
+        sliding_window=6,
+    )
+    | dict(before=wrappers.without("layer_types")),
+    "kolibri1-normalized": tiniest(
+        Kolibri1Config, "intermediate_size", num_hidden_layers=3, num_experts=5,
+        num_experts_per_tok=3, moe_intermediate_size=8, shared_expert_intermediate_size=8,
+        sliding_window=9, norm_topk_prob=True,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
         tie_word_embeddings=True, hidden_act="gelu", **rope("default", 500.0),
     ),
 }

@@ -48,4 +48,6 @@ models! {
     param2moe_plain: "param2moe-plain",
     flint: "flint",
     flint_raw: "flint-raw",
+    kolibri1: "kolibri1",
+    kolibri1_normalized: "kolibri1-normalized",
 }

@@ -82,6 +82,7 @@ mod jais2;
 mod jamba;
 mod kimi_linear;
 mod kimi_vl;
+mod kolibri1;
 mod laguna;
 mod late_interaction;
 mod lfm2;
@@ -327,6 +328,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &step3_text::FAMILY,
     &nemotron_h_puzzle::FAMILY,
     &flint::FAMILY,
+    &kolibri1::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

@@ -10,6 +10,7 @@ pub(super) fn needed(architecture: &str) -> Value {
         "FlintForCausalLM" => json!({
             "layer_types": ["full_attention", "sliding_attention"], "mlp_only_layers": [0],
         }),
+        "Kolibri1ForCausalLM" => json!({ "layer_types": ["full_attention", "sliding_attention"] }),
         _ => json!({}),
     }
 }
@@ -43,6 +44,26 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("sliding_window", json!(null)),
             refused("use_sliding_window", json!(false)),
             refused("router_score_function", json!("softmax")),
+        ],
+        "Kolibri1" => vec![
+            honoured("sliding_window", json!(9)),
+            honoured("layer_types", json!(["sliding_attention", "full_attention"])),
+            // Then the first four layers have a window.
+            honoured("layer_types", json!(null)),
+            honoured("rope_theta", json!(77.0)),
+            honoured("hidden_act", json!("gelu")),
+            honoured("num_experts", json!(16)),
+            honoured("num_local_experts", json!(16)),
+            honoured("num_experts_per_tok", json!(3)),
+            honoured("moe_intermediate_size", json!(8)),
+            honoured("shared_expert_intermediate_size", json!(8)),
+            honoured("norm_topk_prob", json!(true)),
+            // HF's class has neither biases nor dense layers.
+            unchanged("attention_bias", json!(true)),
+            unchanged("mlp_only_layers", json!([0])),
+            unchanged("intermediate_size", json!(8)),
+            refused("sliding_window", json!(null)),
+            refused("layer_types", json!(["full_attention"])),
         ],
         _ => return None,
     })
