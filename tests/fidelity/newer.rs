@@ -50,4 +50,6 @@ models! {
     flint_raw: "flint-raw",
     kolibri1: "kolibri1",
     kolibri1_normalized: "kolibri1-normalized",
+    dory: "dory",
+    dory_three: "dory-three",
 }

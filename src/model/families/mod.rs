@@ -28,6 +28,7 @@ mod deepseek_ocr;
 mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
+mod dory;
 mod dots1;
 mod dots_ocr;
 pub(super) mod encoders;
@@ -165,13 +166,13 @@ mod zamba2;
 use super::audio::AudioFamily;
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
-    EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
-    GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, LowRankQueries,
-    Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields, MambaNorms, Mixer,
-    MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig,
-    Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedBlocks,
-    SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
-    hybrid, inner_size, mixers_alone, read_alike,
+    EmbeddingProjections, Factors, FeedForward, Fields, GateClamp, GateForm, Gemma4Config,
+    GriffinConfig, GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames,
+    LowRankQueries, Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields,
+    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NgptConfig, NormedResidual,
+    OtherNorms, ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX,
+    Scoring, Section, SharedBlocks, SharedExpert, ShortConvConfig, SkipConnection, StateLayers,
+    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -329,6 +330,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &nemotron_h_puzzle::FAMILY,
     &flint::FAMILY,
     &kolibri1::FAMILY,
+    &dory::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

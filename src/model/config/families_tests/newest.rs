@@ -10,9 +10,18 @@ pub(super) fn needed(architecture: &str) -> Value {
         "FlintForCausalLM" => json!({
             "layer_types": ["full_attention", "sliding_attention"], "mlp_only_layers": [0],
         }),
+        "DoryForCausalLM" => json!({
+            "num_hidden_layers": 6, "n_input_layers": 2, "n_output_layers": 2,
+            "layer_types": dory_kinds("full_attention"),
+        }),
         "Kolibri1ForCausalLM" => json!({ "layer_types": ["full_attention", "sliding_attention"] }),
         _ => json!({}),
     }
+}
+
+/// Returns the kinds of six layers of Dory, of which `second` is the second kind of attention.
+fn dory_kinds(second: &str) -> Value {
+    json!(["sliding_attention", "mlp", second, "mlp", "full_attention", "mlp"])
 }
 
 /// Returns the fields of a family.
@@ -44,6 +53,37 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("sliding_window", json!(null)),
             refused("use_sliding_window", json!(false)),
             refused("router_score_function", json!("softmax")),
+        ],
+        "Dory" => vec![
+            honoured("sliding_window", json!(9)),
+            honoured("layer_types", dory_kinds("sliding_attention")),
+            honoured(
+                "rope_parameters",
+                json!({
+                    "full_attention": { "rope_theta": 77.0 },
+                    "sliding_attention": { "rope_theta": 10_000.0 },
+                }),
+            ),
+            honoured("attention_bias", json!(true)),
+            honoured("mlp_bias", json!(true)),
+            honoured("hidden_act", json!("gelu")),
+            honoured("initializer_range", json!(0.5)),
+            honoured("ngpt_alpha_init", json!(-0.5)),
+            honoured("n_recurrent_loops", json!(3)),
+            unchanged("n_recurrent_loops", json!(2)),
+            unchanged("n_recurrent_layers", json!(2)),
+            unchanged("recurrent_kv_cache_mode", json!("per_loop")),
+            unchanged("attention_output_gate_logit_scale_init", json!(8.0)),
+            // HF's class has a number of its own.
+            unchanged("rms_norm_eps", json!(0.5)),
+            refused("sliding_window", json!(null)),
+            refused("layer_types", json!(null)),
+            refused("layer_types", json!(["full_attention", "mlp"])),
+            refused("layer_types", json!(vec!["full_attention"; 6])),
+            refused("n_recurrent_layers", json!(4)),
+            refused("n_recurrent_loops", json!(3_000)),
+            refused("recurrent_kv_cache_mode", json!("last_loop")),
+            refused("attention_output_gate_logit_scale_init", json!(2.0)),
         ],
         "Kolibri1" => vec![
             honoured("sliding_window", json!(9)),
