@@ -24,7 +24,7 @@ pub(super) use self::layer::DecoderLayer;
 use self::passes::sum_of;
 use super::config::{
     AttentionConfig, EmbeddingConfig, EmbeddingProjections, LatentConfig, LayerConfig, Mixer,
-    ModelConfig, ParallelConfig, Passes, SkipConnection, SumProjection, TokenTypes,
+    ModelConfig, ParallelConfig, Passes, Section, SkipConnection, SumProjection, TokenTypes,
 };
 use super::gemma3n::Gemma3n;
 use super::gemma4::Gemma4;
@@ -52,8 +52,10 @@ struct Decoder {
     layers: Vec<DecoderLayer>,
     skips: Vec<SkipConnection>,
     passes: Passes,
-    /// The layers of the KV cache that a pass uses.
+    /// The layers of the KV cache that all layers use once.
     kv_layers_of_pass: usize,
+    /// Those before the section that a token passes several times, and those of the section.
+    kv_layers_of_section: [usize; 2],
     norm: Option<Norm>,
     project_out: Option<Linear>,
     /// The rotary embedding of positions with three axes.
@@ -105,7 +107,7 @@ impl Backbone for Decoder {
     }
 
     fn num_layers(&self) -> usize {
-        self.layers.len() * self.passes.count
+        self.passes.num_layers(self.layers.len())
     }
 
     fn forward_with_inputs(
@@ -139,10 +141,16 @@ impl Backbone for Decoder {
             hidden = projection.forward(hidden, step.adapters());
         }
         let (mut residual, mut inputs) = (None, Vec::with_capacity(wanted.len()));
-        let mut kept = BTreeMap::new();
-        let passes = std::iter::repeat_n(&self.layers, self.passes.count);
-        for (index, layer) in passes.flatten().enumerate() {
-            (hidden, residual) = self.entered(index, hidden, residual, step);
+        let (mut kept, mut first_input) = (BTreeMap::new(), None);
+        for (index, layer) in self.passes.order(self.layers.len()).enumerate() {
+            let layer = &self.layers[layer];
+            (hidden, residual) = match self.passes.section {
+                None => self.entered(index, hidden, residual, step),
+                Some(section) => {
+                    let stream = (hidden, residual);
+                    self.entered_section(section, index, stream, &mut first_input, step)
+                }
+            };
             (hidden, residual) = self.mixed(index, hidden, residual, &mut kept);
             if wanted.contains(&index) {
                 inputs.push(sum_of(&hidden, residual.as_ref()));
@@ -278,6 +286,11 @@ impl Decoder {
             skips: config.skips.clone(),
             passes: config.passes,
             kv_layers_of_pass: kv_layers(&config.layers).windows.len(),
+            kv_layers_of_section: {
+                let Section { start, end } = config.passes.section_of(config.layers.len());
+                let first = config.first_kv_layer(start);
+                [first, config.first_kv_layer(end) - first]
+            },
             norm,
             project_out,
             axes: AxesRotary::of(config, loader.device()),
@@ -312,7 +325,10 @@ pub(super) fn load(
     let lm_head = config
         .has_lm_head
         .then(|| LinearHead::load(loader, module, head, [vocab, width], config.logits));
-    let lm_head = lm_head.transpose()?;
+    let lm_head = match (lm_head.transpose()?, config.ngpt) {
+        (Some(head), Some(ngpt)) => Some(head.with_factors(loader, ngpt.logits, vocab)?),
+        (head, _) => head,
+    };
     let shared = lm_head.as_ref().filter(|_| is_tied).and_then(LinearHead::shared_rows);
     let known = config.original.as_ref().map_or(names, |original| &original.names);
     loader.adapter_sites().set_base(known.base());
@@ -405,10 +421,14 @@ fn renamed_modules(config: &ModelConfig, original: &ModelConfig) -> Vec<[Vec<Par
     pairs
 }
 
-/// Returns the layers of the KV cache that all passes of a model use, one pass after the other.
+/// Returns the layers of the KV cache that all passes of a model use. Those of each layer come
+/// first, then those of each further pass.
 fn kv_layers_of(config: &ModelConfig) -> KvLayers {
-    let KvLayers { windows, num_kv_heads, head_dim, value_prefix } = kv_layers(&config.layers);
-    KvLayers { windows: windows.repeat(config.passes.count), num_kv_heads, head_dim, value_prefix }
+    let mut all = kv_layers(&config.layers);
+    let Section { start, end } = config.passes.section_of(config.layers.len());
+    let of_pass: Vec<KvWindow> = config.layers[start..end].iter().flat_map(windows).collect();
+    (1..config.passes.count).for_each(|_| all.windows.extend_from_slice(&of_pass));
+    all
 }
 
 /// Returns the layers of the KV cache that these layers of a model use in a pass.

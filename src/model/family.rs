@@ -160,6 +160,8 @@ pub(crate) enum NormKind {
     RmsPlusOne,
     /// `x / rms(x)`: HF `NanoChatRMSNorm`.
     RmsUnweighted,
+    /// `x / ‖x‖`: HF `DoryL2Norm`. The addend is one of the sum of squares.
+    Length,
     /// `(x - mean) / std(x) · weight + bias`.
     Layer { has_bias: bool },
     /// `(x - mean) / std(x) · (1 + weight) + bias`: HF `NemotronLayerNorm1P`.
@@ -171,13 +173,23 @@ pub(crate) enum NormKind {
 impl NormKind {
     /// Returns whether a norm has a weight.
     pub(crate) fn has_weight(self) -> bool {
-        !matches!(self, Self::RmsUnweighted | Self::LayerUnweighted)
+        !matches!(self, Self::RmsUnweighted | Self::Length | Self::LayerUnweighted)
+    }
+
+    /// Returns the norm within a part of a layer: an RMS norm with a weight, unless all norms are
+    /// those of lengths.
+    pub(crate) fn of_parts(self) -> Self {
+        if self == Self::Length { self } else { Self::Rms }
     }
 
     /// Returns whether a norm has a bias beside its weight.
     pub(crate) fn has_bias(self) -> bool {
         match self {
-            Self::Rms | Self::RmsPlusOne | Self::RmsUnweighted | Self::LayerUnweighted => false,
+            Self::Rms
+            | Self::RmsPlusOne
+            | Self::RmsUnweighted
+            | Self::Length
+            | Self::LayerUnweighted => false,
             Self::Layer { has_bias } => has_bias,
             Self::LayerPlusOne => true,
         }

@@ -3,6 +3,7 @@
 //! tensor that would change the results.
 
 mod mamba;
+mod ngpt;
 mod optional;
 mod recurrent;
 mod shared_blocks;
@@ -219,6 +220,9 @@ fn outside(config: &ModelConfig) -> Shapes {
         tensors.weight(table, &[2 * span, hidden]);
         norm.iter().for_each(|norm| tensors.norm(norm, config));
     }
+    if let Some(ngpt) = config.ngpt.filter(|_| config.has_lm_head) {
+        tensors.0.push((ngpt.logits.tensor.to_owned(), vec![vocab]));
+    }
     if has_norm {
         tensors.norm_of(&names.stored(names.embed_norm), config, summed);
     }
@@ -279,6 +283,9 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
     if config.gemma4.is_some() {
         tensors.0.extend(gemma4::of_layer(config, index));
     }
+    if let Some(ngpt) = &config.ngpt {
+        tensors.0.extend(ngpt::of_layer(config, ngpt, index));
+    }
     tensors.0
 }
 
@@ -311,7 +318,8 @@ fn add_attention(
                 .for_each(|head| tensors.weight(&format!("{norm}.norms.{head}"), &[head_dim])),
         }
     }
-    if let Some(norm) = attention.output_norm {
+    // A norm of lengths has no weight, and no name.
+    if let Some(norm) = attention.output_norm.filter(|norm| !norm.is_empty()) {
         tensors.weight(&module(norm), &[attention.o_size()]);
     }
     if let Some(low_rank) = attention.low_rank {
@@ -385,7 +393,7 @@ fn add_mlp(
     }
     let down = Part::new(module(mlp_names.down_proj), hidden).transposed(names.is_transposed);
     tensors.part(&down, mlp.intermediate_size, mlp.down_bias);
-    if let Some(norm) = mlp.inner_norm {
+    if let Some(norm) = mlp.inner_norm.filter(|norm| !norm.is_empty()) {
         tensors.weight(&module(norm), &[mlp.intermediate_size]);
     }
     if mlp.activation == ActivationName::XIelu {

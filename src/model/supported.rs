@@ -148,7 +148,7 @@ impl SupportedModels {
         }
         let is_rms = matches!(
             family.norm.kind,
-            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted
+            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted | NormKind::Length
         );
         if !is_rms {
             option("layer norms");

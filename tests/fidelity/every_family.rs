@@ -44,8 +44,9 @@ const WITH_STATES: [&str; 13] = [
 ];
 
 /// Windows in every other layer, in five layers of six, and in three of four. Sinks beside windows,
-/// chunks, layers that read the keys of others, values narrower than keys, and pairs of chunks.
-const WITH_WINDOWS: [&str; 9] = [
+/// chunks, layers that read the keys of others, values narrower than keys, pairs of chunks, and
+/// several passes through some layers.
+const WITH_WINDOWS: [&str; 10] = [
     "gemma2",
     "gemma3",
     "olmo3",
@@ -55,6 +56,7 @@ const WITH_WINDOWS: [&str; 9] = [
     "gemma4",
     "mimo_v2_flash",
     "rnj1",
+    "dory",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

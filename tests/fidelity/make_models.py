@@ -43,6 +43,7 @@ from transformers import (
     DeepseekV2Config,
     DeepseekV3Config,
     DeepseekV32Config,
+    DoryConfig,
     Ernie4_5_MoeConfig,
     Ernie4_5Config,
     Exaone4Config,
@@ -58,6 +59,7 @@ from transformers import (
     GemmaConfig,
     Dots1Config,
     FlexOlmoConfig,
+    FlintConfig,
     Glm4Config,
     Glm4MoeConfig,
     Glm4MoeLiteConfig,
@@ -85,6 +87,7 @@ from transformers import (
     Jais2Config,
     JambaConfig,
     KimiLinearConfig,
+    Kolibri1Config,
     LagunaConfig,
     Lfm2Config,
     Lfm2MoeConfig,
@@ -1711,6 +1714,81 @@ MODELS |= {
         use_shared_attention_adapter=True, use_mem_rope=True, add_bias_linear=True,
         rms_norm_eps=1e-3, tie_word_embeddings=True, time_step_min=0.01, initializer_range=0.12,
         **rope("default", 500.0),
+    ),
+}
+
+
+def as_dory(folder):
+    """Gives tensors their published names: attention and MLP are layers of their own."""
+    def renamed(name):
+        found = re.fullmatch(r"(?:model|backbone)\.layers\.(\d+)\.(\w+)(.*)", name)
+        if found is None:
+            return name.replace("model.embed_tokens", "backbone.embeddings")
+        pair, part, rest = found.groups()
+        of_mlp = int(part in ("mlp", "lambda_2"))
+        part = {"lambda_1": "attn_alpha", "lambda_2": "mlp_alpha"}.get(part, "mixer")
+        rest = rest.replace("gate_proj", "g_proj") if not of_mlp else rest
+        return f"backbone.layers.{2 * int(pair) + of_mlp}.{part}{rest}"
+
+    path = folder / "model.safetensors"
+    tensors = {renamed(name): tensor for name, tensor in load_file(path).items()}
+    save_file(tensors, path, metadata=dict(format="pt"))
+
+
+def with_wide_logits(folder):
+    """Multiplies logits, so that few greedy choices are near ties."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["lm_head.logit_scale"] *= 5
+    save_file(tensors, path, metadata=dict(format="pt"))
+
+
+MODELS |= {
+    # Inputs of matrices have norms of 1, so weights are larger.
+    "dory": small(
+        DoryConfig, num_hidden_layers=4, n_input_layers=1, n_output_layers=1, sliding_window=6,
+        initializer_range=1.0, ngpt_alpha_init=0.4,
+    )
+    | dict(before=with_wide_logits, rewrite=as_dory),
+    "dory-three": tiniest(
+        DoryConfig, num_hidden_layers=3, n_input_layers=1, n_output_layers=0, n_recurrent_loops=3,
+        sliding_window=9, initializer_range=1.2, ngpt_alpha_init=-0.3, hidden_act="gelu",
+        num_attention_heads=4, num_key_value_heads=2, head_dim=6,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        rope_parameters=dict(
+            full_attention=dict(rope_type="linear", factor=2.0, rope_theta=500.0),
+            sliding_attention=dict(rope_type="default", rope_theta=100.0),
+        ),
+    )
+    | dict(rewrite=as_dory),
+}
+
+MODELS |= {
+    "flint": tiniest(
+        FlintConfig, num_hidden_layers=5, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=8, shared_expert_intermediate_size=12, sliding_window=6,
+    )
+    | dict(before=wrappers.without("layer_types", "mlp_only_layers")),
+    "flint-raw": tiniest(
+        FlintConfig, num_hidden_layers=4, num_experts=4, num_experts_per_tok=3,
+        moe_intermediate_size=8, shared_expert_intermediate_size=8, sliding_window=9,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention",
+                     "sliding_attention"],
+        mlp_only_layers=[3], decoder_sparse_step=2, norm_topk_prob=False, attention_bias=True,
+        tie_word_embeddings=True, hidden_act="gelu", **rope("default", 500.0),
+    ),
+    "kolibri1": tiniest(
+        Kolibri1Config, "intermediate_size", num_hidden_layers=6, num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=12,
+        sliding_window=6,
+    )
+    | dict(before=wrappers.without("layer_types")),
+    "kolibri1-normalized": tiniest(
+        Kolibri1Config, "intermediate_size", num_hidden_layers=3, num_experts=5,
+        num_experts_per_tok=3, moe_intermediate_size=8, shared_expert_intermediate_size=8,
+        sliding_window=9, norm_topk_prob=True,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        tie_word_embeddings=True, hidden_act="gelu", **rope("default", 500.0),
     ),
 }
 

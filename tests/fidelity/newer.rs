@@ -46,4 +46,10 @@ models! {
     teleflm_plain: "teleflm-plain",
     param2moe: "param2moe",
     param2moe_plain: "param2moe-plain",
+    flint: "flint",
+    flint_raw: "flint-raw",
+    kolibri1: "kolibri1",
+    kolibri1_normalized: "kolibri1-normalized",
+    dory: "dory",
+    dory_three: "dory-three",
 }

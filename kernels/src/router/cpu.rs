@@ -69,7 +69,11 @@ impl Kernel for RouteRows<'_> {
                 Scoring::SparseMixer => {
                     weigh_near(s, router.config.jitter, logits, &mut scores, chosen);
                 }
-                _ => weigh_scores(router, &scores, chosen),
+                Scoring::SigmoidOfChosen => {
+                    sigmoid(s, &mut scores);
+                    weigh_scores(router, &scores, chosen);
+                }
+                Scoring::Softmax | Scoring::Sigmoid => weigh_scores(router, &scores, chosen),
             }
             for choice in chosen {
                 choice.weight *= router.config.scale;
@@ -90,7 +94,8 @@ fn fill_scores<S: Simd>(s: S, scoring: Scoring, logits: &[f32], scores: &mut [f3
     match scoring {
         Scoring::Softmax => softmax(s, scores),
         Scoring::Sigmoid => sigmoid(s, scores),
-        Scoring::SoftmaxOfChosen | Scoring::SparseMixer => {}
+        // Experts are chosen by logits.
+        Scoring::SoftmaxOfChosen | Scoring::SigmoidOfChosen | Scoring::SparseMixer => {}
     }
 }
 
@@ -162,7 +167,7 @@ fn weigh_scores(router: &Router, scores: &[f32], chosen: &mut [Choice]) {
         return;
     }
     let divisor = match router.config.scoring {
-        Scoring::Sigmoid => sum + SIGMOID_SUM_ADDED,
+        Scoring::Sigmoid | Scoring::SigmoidOfChosen => sum + SIGMOID_SUM_ADDED,
         // Not `max`, which would hide NaN.
         _ if sum < router.config.min_sum => router.config.min_sum,
         _ => sum,

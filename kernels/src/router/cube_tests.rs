@@ -48,8 +48,13 @@ fn check(spread: f32, config: RouterConfig, bias: Option<&[f32]>, device: &Devic
     }
 }
 
-const SCORINGS: [Scoring; 4] =
-    [Scoring::Softmax, Scoring::Sigmoid, Scoring::SoftmaxOfChosen, Scoring::SparseMixer];
+const SCORINGS: [Scoring; 5] = [
+    Scoring::Softmax,
+    Scoring::Sigmoid,
+    Scoring::SoftmaxOfChosen,
+    Scoring::SigmoidOfChosen,
+    Scoring::SparseMixer,
+];
 
 #[test]
 fn every_scoring_agrees_with_the_reference() {

@@ -5,7 +5,7 @@
 //!
 //! 1. Experts are chosen by `s + b`, with a bias `b` that has no other use (DeepSeek V3, GLM-4-MoE,
 //!    ERNIE 4.5). Without a bias they are chosen by `l`, which has the same order and no ties by
-//!    rounding.
+//!    rounding. With [`Scoring::SigmoidOfChosen`] they are chosen by `l + b` (Kolibri).
 //! 2. With [`ExpertGroups`], only experts of the best groups can be chosen. A group is as good as
 //!    its best expert (DeepSeek V2), or as the sum of its best two (DeepSeek V3).
 //! 3. Of equal experts, and of equal groups, the one of the lower index comes first. NaN is above
@@ -27,6 +27,7 @@
 //! | Phi-3.5-MoE | sparse mixer | – | – | – | 1 |
 //! | DeepSeek V2 | softmax | no | – | best expert, or none | `routed_scaling_factor` |
 //! | DeepSeek V3, GLM-4-MoE | logistic | `norm_topk_prob` | yes | best two | the same |
+//! | Kolibri | logistic of the chosen | `norm_topk_prob` | of logits | – | 1 |
 //!
 //! The biases of gpt-oss's router are those of its linear layer, and belong to the logits.
 //!
@@ -66,6 +67,9 @@ pub enum Scoring {
     Sigmoid,
     /// Softmax over the chosen experts alone. Equals a renormalized [`Scoring::Softmax`].
     SoftmaxOfChosen,
+    /// The logistic function of each chosen logit. A bias is added to logits, and not to scores: HF
+    /// `Kolibri1TopKRouter`. Without a bias it equals [`Scoring::Sigmoid`].
+    SigmoidOfChosen,
     /// Softmax over the experts whose logits are near that of the chosen one. Earlier choices do
     /// not count: HF `sparsemixer` (<https://arxiv.org/abs/2409.12136>).
     ///

@@ -14,6 +14,9 @@ pub(super) fn route(
     let experts: Vec<usize> = (0..keys.len()).filter(|e| may[*e]).collect();
     let chosen = best(&experts, &keys, config.top_k);
     let mut weights: Vec<f64> = chosen.iter().map(|e| scores[*e]).collect();
+    if config.scoring == Scoring::SigmoidOfChosen {
+        weights.iter_mut().for_each(|w| *w = logistic(*w));
+    }
     match config.scoring {
         Scoring::SoftmaxOfChosen => weights = softmax(&weights),
         Scoring::SparseMixer => weights = weights_among_near(&logits, &chosen, config.jitter),
@@ -71,8 +74,10 @@ fn scores(logits: &[f32], config: &RouterConfig) -> (Vec<f64>, Vec<f64>) {
     let logits: Vec<f64> = logits.iter().map(|x| f64::from(*x)).collect();
     let scores = match config.scoring {
         Scoring::Softmax => softmax(&logits),
-        Scoring::Sigmoid => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
-        Scoring::SoftmaxOfChosen | Scoring::SparseMixer => logits.clone(),
+        Scoring::Sigmoid => logits.iter().map(|x| logistic(*x)).collect(),
+        Scoring::SoftmaxOfChosen | Scoring::SigmoidOfChosen | Scoring::SparseMixer => {
+            logits.clone()
+        }
     };
     (logits, scores)
 }
@@ -83,6 +88,10 @@ fn keys(logits: &[f64], scores: &[f64], config: &RouterConfig, bias: Option<&[f3
         (None, Some(ExpertGroups { by: GroupScore::TopTwoSum, .. })) => scores.to_vec(),
         (None, _) => logits.to_vec(),
     }
+}
+
+fn logistic(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
 }
 
 fn softmax(x: &[f64]) -> Vec<f64> {

@@ -62,8 +62,13 @@ fn check(logits: &[f32], config: RouterConfig, bias: Option<&[f32]>) {
     }
 }
 
-const SCORINGS: [Scoring; 4] =
-    [Scoring::Softmax, Scoring::Sigmoid, Scoring::SoftmaxOfChosen, Scoring::SparseMixer];
+const SCORINGS: [Scoring; 5] = [
+    Scoring::Softmax,
+    Scoring::Sigmoid,
+    Scoring::SoftmaxOfChosen,
+    Scoring::SigmoidOfChosen,
+    Scoring::SparseMixer,
+];
 
 fn any_scoring() -> impl Strategy<Value = Scoring> {
     prop::sample::select(SCORINGS.to_vec())
@@ -140,6 +145,22 @@ fn the_bias_chooses_and_does_not_weigh() {
     for isa in Isa::available() {
         let [choice] = run(isa, &[5.0, 4.0, 0.0], &router)[..] else { unreachable!() };
         assert_eq!(choice, Choice { expert: 2, weight: 0.5 }, "{}", isa.name());
+    }
+}
+
+/// Scores with the bias would choose the other expert: the logistic function of 6 and of 3 is near
+/// 1, and the bias is larger than the distance of scores.
+#[test]
+fn the_bias_of_logits_is_added_before_the_logistic_function() {
+    let of = |scoring| router(config(2, 1, scoring), Some(&[0.0, 1.0]));
+    let (of_scores, of_logits) = (of(Scoring::Sigmoid), of(Scoring::SigmoidOfChosen));
+    for isa in Isa::available() {
+        let [choice] = run(isa, &[6.0, 3.0], &of_scores)[..] else { unreachable!() };
+        assert_eq!(choice.expert, 1, "{}", isa.name());
+        let [choice] = run(isa, &[6.0, 3.0], &of_logits)[..] else { unreachable!() };
+        assert_eq!(choice.expert, 0, "{}", isa.name());
+        let weight = 1.0 / (1.0 + (-6.0_f32).exp());
+        assert!((choice.weight - weight).abs() < 1e-6, "{choice:?}");
     }
 }
 

@@ -6,6 +6,7 @@ mod encoders;
 mod falcon;
 mod more;
 mod newer;
+mod newest;
 mod states;
 
 use serde_json::{Value, json};

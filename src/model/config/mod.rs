@@ -11,6 +11,7 @@ mod gguf;
 mod layer;
 mod max_model_len;
 mod model;
+mod ngpt;
 mod passes;
 mod quantization;
 mod retrieval;
@@ -54,7 +55,8 @@ pub(super) use layer::{
 };
 pub(super) use max_model_len::within_limit;
 pub(super) use model::{EmbeddingProjections, stored_dtype};
-pub(crate) use passes::Passes;
+pub(crate) use ngpt::{Factors, NgptConfig};
+pub(crate) use passes::{Passes, Section};
 pub(crate) use retrieval::INNER_TYPE;
 pub(crate) use sentence_class::base_class;
 pub(crate) use skips::SkipConnection;

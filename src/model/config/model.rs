@@ -13,8 +13,8 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
-    LayerConfig, MediaTokens, MlpConfig, Passes, SharedBlocks, SkipConnection, causality, layer,
-    max_model_len, quantization, unsupported, wrapped,
+    LayerConfig, MediaTokens, MlpConfig, NgptConfig, Passes, SharedBlocks, SkipConnection,
+    causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, TextPlace, WeightNames};
@@ -71,6 +71,8 @@ pub struct ModelConfig {
     pub(crate) has_shortcuts: bool,
     /// The passes through the layers.
     pub(crate) passes: Passes,
+    /// The vectors of a normalized transformer.
+    pub(crate) ngpt: Option<NgptConfig>,
     /// The layers whose inputs are mixed with those of earlier ones, in order.
     pub(crate) skips: Vec<SkipConnection>,
     /// Blocks that several layers share, in families that have them.
@@ -416,6 +418,7 @@ impl ModelConfig {
             gemma4: None,
             has_shortcuts: false,
             passes: Passes::ONE,
+            ngpt: None,
             skips: Vec::new(),
             shared_blocks: None,
             logits: LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: false },

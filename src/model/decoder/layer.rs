@@ -3,9 +3,9 @@
 use burn::tensor::Tensor;
 use playhouse_kernels::{add, recycle, scale};
 
-use crate::model::config::NormedResidual;
+use crate::model::config::{FeedForward, Mixer, NormedResidual};
 use crate::model::layers::rotary::RotaryTables;
-use crate::model::layers::{FeedForwardLayer, LayerPlace, MixerLayer, Norm};
+use crate::model::layers::{FeedForwardLayer, Interpolation, LayerPlace, MixerLayer, Norm};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{ModelError, Positions, Step};
 
@@ -17,6 +17,7 @@ use crate::model::{ModelError, Positions, Step};
 /// | post-norm | `after(x + attention(x))`, then the same with the feed-forward part |
 /// | twice post-norm | `after(x + of(x + attention(x)))`, then `after(x + mlp(x))` |
 /// | of norms | `a·h + b·attention(h)` with `h = before(x)`, then the same |
+/// | normalized | `(1-r)·h + r·y/‖y‖` with `h = x/‖x‖` and `y = attention(h)`, then the same |
 /// | parallel | `x + attention(before(x)) + mlp(before(x))` |
 ///
 /// Each norm is absent in some families. `r` is the residual multiplier.
@@ -27,6 +28,8 @@ pub(in crate::model) struct DecoderLayer {
     is_post_norm: bool,
     residual_multiplier: f32,
     normed_residual: Option<NormedResidual>,
+    /// The ways to the outputs of both parts, in a normalized transformer.
+    interpolations: [Option<Interpolation>; 2],
     mixer: Option<MixerLayer>,
     feed_forward: Option<FeedForwardLayer>,
 }
@@ -69,16 +72,30 @@ impl DecoderLayer {
                 MixerLayer::Recurrent(_) => residual.recurrent,
                 _ => residual.attention,
             });
-            residual = Some(kept(factors, &normed_hidden, stream));
+            let [interpolation, _] = &self.interpolations;
+            residual = Some(match interpolation {
+                Some(interpolation) => interpolation.kept.forward(stream),
+                None => kept(factors, &normed_hidden, stream),
+            });
             let attended = mixer.forward(normed_hidden, positions, step);
-            hidden = self.scaled(factors, normed(after_attention.as_ref(), attended));
+            hidden = match interpolation {
+                Some(interpolation) => interpolation.added.forward(attended),
+                None => self.scaled(factors, normed(after_attention.as_ref(), attended)),
+            };
         }
         if let Some(feed_forward) = &self.feed_forward {
             let (normed_hidden, stream) = add_and_norm(before_mlp.as_ref(), hidden, residual);
             let factors = self.normed_residual.map(|residual| residual.feed_forward);
-            residual = Some(kept(factors, &normed_hidden, stream));
+            let [_, interpolation] = &self.interpolations;
+            residual = Some(match interpolation {
+                Some(interpolation) => interpolation.kept.forward(stream),
+                None => kept(factors, &normed_hidden, stream),
+            });
             let output = feed_forward.forward(normed_hidden, step.adapters());
-            hidden = self.scaled(factors, normed(after_mlp.as_ref(), output));
+            hidden = match interpolation {
+                Some(interpolation) => interpolation.added.forward(output),
+                None => self.scaled(factors, normed(after_mlp.as_ref(), output)),
+            };
         }
         (hidden, residual)
     }
@@ -149,6 +166,15 @@ impl DecoderLayer {
                 |name| Norm::load(loader, &place.module(name), config.hidden_size, config.norm);
             name.map(load).transpose()
         };
+        let [of_mixer, of_mlp] = match config.ngpt {
+            None => [None, None],
+            Some(ngpt) => ngpt.rates.map(Some),
+        };
+        let of_mixer = of_mixer.filter(|_| place.layer().mixer != Mixer::None);
+        let of_mlp = of_mlp.filter(|_| place.layer().feed_forward != FeedForward::None);
+        let of_mixer = of_mixer.map(|rates| Interpolation::load(loader, place, rates));
+        let of_mlp = of_mlp.map(|rates| Interpolation::load(loader, place, rates));
+        let interpolations = [of_mixer.transpose()?, of_mlp.transpose()?];
         let names = config.norms_of(place.index);
         let norms = Norms {
             before_attention: norm(loader, names.before_attention)?,
@@ -163,6 +189,7 @@ impl DecoderLayer {
             is_post_norm: config.is_post_norm,
             residual_multiplier: config.residual_multiplier,
             normed_residual: config.normed_residual,
+            interpolations,
             mixer: MixerLayer::load(loader, place, rotary)?,
             feed_forward: FeedForwardLayer::load(loader, place)?,
         })

@@ -8,7 +8,7 @@ use playhouse_kernels::{add, recycle, scale};
 
 use super::Decoder;
 use crate::model::Step;
-use crate::model::config::SkipConnection;
+use crate::model::config::{Section, SkipConnection};
 
 impl Decoder {
     /// Begins a pass if `index` is the first layer of one, counted from the first pass on. Returns
@@ -32,6 +32,37 @@ impl Decoder {
                 (hidden, None)
             }
         }
+    }
+
+    /// Returns the input of the layer with the number `index` in the order of all passes. They go
+    /// through `section` alone. `first_input` becomes the norm of the first pass' input.
+    pub(super) fn entered_section(
+        &self,
+        section: Section,
+        index: usize,
+        (hidden, residual): (Tensor<2>, Option<Tensor<2>>),
+        first_input: &mut Option<Tensor<2>>,
+        step: &mut Step<'_>,
+    ) -> (Tensor<2>, Option<Tensor<2>>) {
+        let Some(behind) = index.checked_sub(section.start) else { return (hidden, residual) };
+        let pass = behind / section.len();
+        if pass >= self.passes.count {
+            step.begin_pass(0);
+            return (hidden, residual);
+        }
+        let Some(norm) = self.norm.as_ref().filter(|_| behind.is_multiple_of(section.len())) else {
+            return (hidden, residual);
+        };
+        // The KV cache has the layers of further passes behind those of all layers.
+        let [before, of_section] = self.kv_layers_of_section;
+        step.begin_pass(match pass {
+            0 => 0,
+            pass => self.kv_layers_of_pass + (pass - 1) * of_section - before,
+        });
+        let (normed, sum) = norm.add_forward(hidden, residual);
+        recycle(sum);
+        let first = first_input.get_or_insert_with(|| normed.clone());
+        (add(normed, first.clone()), None)
     }
 
     /// Returns the input of layer `index` with the parts of earlier ones. `kept` has the streams

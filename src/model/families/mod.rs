@@ -28,6 +28,7 @@ mod deepseek_ocr;
 mod deepseek_v2;
 mod deepseek_v3;
 mod deepseek_v32;
+mod dory;
 mod dots1;
 mod dots_ocr;
 pub(super) mod encoders;
@@ -41,6 +42,7 @@ mod falcon;
 mod falcon_h1;
 mod falcon_mamba;
 mod flex_olmo;
+mod flint;
 mod gemma;
 mod gemma2;
 mod gemma3;
@@ -81,6 +83,7 @@ mod jais2;
 mod jamba;
 mod kimi_linear;
 mod kimi_vl;
+mod kolibri1;
 mod laguna;
 mod late_interaction;
 mod lfm2;
@@ -164,13 +167,13 @@ mod zamba2;
 use super::audio::AudioFamily;
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
-    EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
-    GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, LowRankQueries,
-    Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields, MambaNorms, Mixer,
-    MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig,
-    Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedBlocks,
-    SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
-    hybrid, inner_size, mixers_alone, read_alike,
+    EmbeddingProjections, Factors, FeedForward, Fields, GateClamp, GateForm, Gemma4Config,
+    GriffinConfig, GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames,
+    LowRankQueries, Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields,
+    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NgptConfig, NormedResidual,
+    OtherNorms, ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX,
+    Scoring, Section, SharedBlocks, SharedExpert, ShortConvConfig, SkipConnection, StateLayers,
+    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::encoder_class::EncoderHead;
 use super::family::{
@@ -329,6 +332,9 @@ pub(super) const FAMILIES: &[&Family] = &[
     &step3p5::FAMILY,
     &step3_text::FAMILY,
     &nemotron_h_puzzle::FAMILY,
+    &flint::FAMILY,
+    &kolibri1::FAMILY,
+    &dory::FAMILY,
 ];
 
 /// Other entries of `architectures`, each with its `model_type`: code in folders, whose weights and

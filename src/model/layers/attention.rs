@@ -18,12 +18,13 @@ use super::head_norms::{heads, norms_across};
 use super::linears::AttentionParts;
 use super::low_rank::LowRank;
 use super::mamba2::scaled;
+use super::ngpt;
 use super::padding::Padding;
 use super::relative_positions;
 use super::rotary::RotaryTables;
 use super::{LayerPlace, Linear, Norm};
 use crate::model::config::{AttentionConfig, GateForm, NormConfig, TemperatureConfig};
-use crate::model::family::{NormKind, QkvNames};
+use crate::model::family::QkvNames;
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError, Positions, Step};
 
@@ -46,6 +47,14 @@ fn gated(output: Tensor<2>, gate: Tensor<2>, form: GateForm) -> Tensor<2> {
     }
 }
 
+/// Returns `x`, `[num_tokens, width]`, whose columns are multiplied by `factors`, `[1, width]`.
+fn times(x: Tensor<2>, factors: Option<&Tensor<2>>) -> Tensor<2> {
+    match factors {
+        None => x,
+        Some(factors) => x.mul(factors.clone()),
+    }
+}
+
 /// Returns `x`, `[num_tokens, heads * width]`, of which each head is multiplied by its factor of
 /// `factors`, `[num_tokens, heads]`.
 pub(super) fn times_by_head(x: Tensor<2>, factors: Tensor<2>) -> Tensor<2> {
@@ -64,6 +73,10 @@ pub(in crate::model) struct Attention {
     /// The gates of the output, before their function.
     gate: Option<Linear>,
     gate_form: GateForm,
+    /// The factors of gates before their function, `[1, gate_size]`.
+    gate_factors: Option<Tensor<2>>,
+    /// The factors of queries behind their rotation, `[1, q_size]`.
+    query_factors: Option<Tensor<2>>,
     heads: QkvHeads,
     /// The norms over all heads of queries and of keys, which precede other changes of heads.
     across: Option<[Norm; 2]>,
@@ -138,7 +151,7 @@ impl Attention {
         // The factor of values is that of their weighted sums.
         let output = scaled(output, self.value_scale);
         let output = match gate {
-            Some(gate) => gated(output, gate, self.gate_form),
+            Some(gate) => gated(output, times(gate, self.gate_factors.as_ref()), self.gate_form),
             None => output,
         };
         let output = match &self.output_norm {
@@ -181,6 +194,7 @@ impl Attention {
         let (rows, table) = positions.of_table(self.rotary.as_deref());
         let slots = &meta.slot_mapping;
         let q = qk_norm_rope_and_cache(qkv, &self.heads, rows, table, kv, slots);
+        let q = times(q, self.query_factors.as_ref());
         let (q, meta) = (self.tempered(q, positions), self.seen(meta));
         timed("attention", || paged_attention(q, kv, &meta, &self.params))
     }
@@ -200,7 +214,7 @@ impl Attention {
             let (rows, table) = positions.of_table(self.rotary.as_deref());
             qk_norm_rope(qkv, &self.heads, rows, table)
         });
-        let q = self.tempered(q, positions);
+        let q = self.tempered(times(q, self.query_factors.as_ref()), positions);
         let v = match &self.values_norm {
             None => v,
             Some(weight) => self.normed(v, self.heads.num_kv_heads, weight),
@@ -314,7 +328,8 @@ impl Attention {
         let sinks =
             attention.sinks.map(|sinks| loader.vector(&place.module(sinks), attention.num_heads));
         let output_norm = attention.output_norm.map(|name| {
-            let config = NormConfig { kind: NormKind::Rms, ..place.config.norm };
+            let kind = place.config.norm.kind.of_parts();
+            let config = NormConfig { kind, ..place.config.norm };
             Norm::load(loader, &place.module(name), attention.o_size(), config)
         });
         let ones = || vec![1.0; attention.head_dim];
@@ -356,6 +371,8 @@ impl Attention {
             padding: Padding::of(attention),
             gate: gate.transpose()?,
             gate_form: attention.gate,
+            gate_factors: ngpt::of_gates(loader, place, attention)?,
+            query_factors: ngpt::of_queries(loader, place, attention)?,
             qkv_proj,
             low_rank: LowRank::load(loader, place, attention)?,
             disentangled,

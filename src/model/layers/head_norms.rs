@@ -56,7 +56,11 @@ pub(super) fn heads(
             Some(_) => None,
         },
         norms_after_rope: attention.norms_after_rope,
-        eps: place.config.norm.eps,
+        eps: match place.config.norm.kind {
+            // It is an addend to the sum of squares, and that of the kernel to their mean.
+            NormKind::Length => place.config.norm.eps / head_dim as f32,
+            _ => place.config.norm.eps,
+        },
         clip: attention.clip,
     })
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use playhouse_kernels::{WeightVector, profile::timed, scale, select_rows, soft_cap};
 
-use super::{Linear, Part};
-use crate::model::config::LogitsConfig;
+use super::{Linear, Part, ngpt};
+use crate::model::config::{Factors, LogitsConfig};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, LmHead, ModelError};
 
@@ -15,6 +15,8 @@ use crate::model::{Adapters, LmHead, ModelError};
 pub(in crate::model) struct LinearHead {
     weight: Arc<Linear>,
     logits: LogitsConfig,
+    /// The factors of logits, `[1, vocab]`.
+    factors: Option<Tensor<2>>,
 }
 
 impl LinearHead {
@@ -31,7 +33,18 @@ impl LinearHead {
             weight = weight.with_bias(loader, &[Part::new(bias.to_owned(), vocab)])?;
         }
         loader.adapter_sites().set_lm_head(bias, [vocab, hidden], logits.has_bias);
-        Ok(Self { weight: Arc::new(weight), logits })
+        Ok(Self { weight: Arc::new(weight), logits, factors: None })
+    }
+
+    /// Loads the factors of logits, `[vocab]`.
+    pub(in crate::model) fn with_factors(
+        mut self,
+        loader: &mut WeightLoader<'_>,
+        factors: Factors,
+        vocab: usize,
+    ) -> Result<Self, ModelError> {
+        self.factors = Some(ngpt::of_logits(loader, factors, vocab)?);
+        Ok(self)
     }
 
     /// Loads `{module}.weight`, `[vocab, hidden]`, with `biases`, `[vocab]`, which are no part of
@@ -46,7 +59,7 @@ impl LinearHead {
         let weight = Linear::lm_head(loader, module, head, hidden, vocab)?.with_biases(biases);
         loader.adapter_sites().set_lm_head(head, [vocab, hidden], true);
         let logits = LogitsConfig { multiplier: 1.0, divisor: 1.0, soft_cap: None, has_bias: true };
-        Ok(Self { weight: Arc::new(weight), logits })
+        Ok(Self { weight: Arc::new(weight), logits, factors: None })
     }
 
     /// Returns the matrix if its rows are those of the checkpoint, so that an embedding may use it.
@@ -69,6 +82,9 @@ impl LmHead for LinearHead {
                     adapters.head(logits, &hidden)
                 }
             };
+            if let Some(factors) = &self.factors {
+                logits = logits.mul(factors.clone());
+            }
             let LogitsConfig { multiplier, divisor, soft_cap: cap, .. } = self.logits;
             if multiplier != 1.0 || divisor != 1.0 {
                 logits = scale(logits, multiplier / divisor);

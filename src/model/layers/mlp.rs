@@ -6,10 +6,11 @@ use playhouse_kernels::{Activation, activate, clamp, gated, profile::timed, scal
 
 use super::arrangement::Part;
 use super::mamba2::scaled;
+use super::ngpt;
 use super::rows::{RowMean, normal_quantile};
 use super::{LayerPlace, Linear, Norm, activation};
 use crate::model::config::{MlpConfig, NormConfig};
-use crate::model::family::{MlpNames, NormKind, WeightNames};
+use crate::model::family::{MlpNames, WeightNames};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, ModelError};
 
@@ -18,6 +19,8 @@ use crate::model::{Adapters, ModelError};
 pub(in crate::model) struct Mlp {
     inner: Linear,
     is_gated: bool,
+    /// The factors of the inner projections, `[1, 2 * intermediate_size]`.
+    factors: Option<Tensor<2>>,
     /// The means of the gate's rows, and the deviations by which an output must exceed them.
     cutoff: Option<(RowMean, f32)>,
     activation: Activation,
@@ -45,12 +48,14 @@ impl Mlp {
             Ok::<_, ModelError>((mean, normal_quantile(share) as f32))
         });
         let inner_norm = mlp.inner_norm.map(|name| {
-            let config = NormConfig { kind: NormKind::Rms, ..place.config.norm };
+            let kind = place.config.norm.kind.of_parts();
+            let config = NormConfig { kind, ..place.config.norm };
             Norm::load(loader, &place.module(name), mlp.intermediate_size, config)
         });
         Ok(Self {
             inner: Linear::load(loader, &inner, hidden, mlp.bias)?,
             is_gated: mlp.is_gated,
+            factors: ngpt::of_inner(loader, place, mlp.intermediate_size)?,
             cutoff: cutoff.transpose()?,
             activation: activation::load(loader, place, mlp.activation)?,
             divisors: activation::divisors(loader, place, names, mlp)?,
@@ -71,6 +76,9 @@ impl Mlp {
                 let (gate, up) = (inner.clone().narrow(1, 0, size), inner.narrow(1, size, size));
                 let gate = mean.above(gate, *factor);
                 gated(Tensor::cat(vec![gate, up], 1), self.activation)
+            }
+            (true, None) if self.factors.is_some() => {
+                self.with_factors(self.inner.forward(x, adapters))
             }
             (true, None) if self.limit.is_some() => self.limited(self.inner.forward(x, adapters)),
             (true, None) if self.gate_multiplier != 1.0 => {
@@ -103,6 +111,15 @@ impl Mlp {
         let up = x.narrow(1, half, half);
         let Some(limit) = self.limit else { return gate.mul(up) };
         clamp(gate, limit).mul(clamp(up, limit))
+    }
+
+    /// Returns `act(gate) · up` of `x`, whose columns are multiplied by their factors before.
+    fn with_factors(&self, x: Tensor<2>) -> Tensor<2> {
+        let x = match &self.factors {
+            None => x,
+            Some(factors) => x.mul(factors.clone()),
+        };
+        gated(x, self.activation)
     }
 
     /// Returns `act(multiplier · gate) · up`. The gate is the first half of x.

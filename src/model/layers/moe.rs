@@ -302,6 +302,7 @@ fn router(
             Scoring::Softmax => RouterScoring::Softmax,
             Scoring::Sigmoid => RouterScoring::Sigmoid,
             Scoring::SoftmaxOfChosen => RouterScoring::SoftmaxOfChosen,
+            Scoring::SigmoidOfChosen => RouterScoring::SigmoidOfChosen,
             Scoring::SparseMixer => RouterScoring::SparseMixer,
         },
         renormalize: moe.renormalize,

@@ -31,10 +31,15 @@ impl Norm {
     ) -> Result<Self, ModelError> {
         let NormConfig { kind, eps } = config;
         let weight = format!("{module}.weight");
+        if kind == NormKind::Length {
+            return Self::of_length(loader, &weight, vec![1.0; size], eps);
+        }
         let weight = match kind {
             NormKind::LayerUnweighted => None,
             // The kernel has a weight.
-            NormKind::RmsUnweighted => Some(loader.on_device(&weight, vec![1.0; size])?),
+            NormKind::RmsUnweighted | NormKind::Length => {
+                Some(loader.on_device(&weight, vec![1.0; size])?)
+            }
             NormKind::Rms | NormKind::Layer { .. } => Some(loader.vector(&weight, size)?),
             NormKind::RmsPlusOne | NormKind::LayerPlusOne => {
                 Some(loader.vector_plus_one(&weight, size)?)
@@ -43,6 +48,21 @@ impl Norm {
         let bias = kind.has_bias().then(|| loader.vector(&format!("{module}.bias"), size));
         let is_rms = matches!(kind, NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted);
         Ok(Self { weight, is_rms, bias: bias.transpose()?, eps })
+    }
+
+    /// Returns the norm `x / ‖x‖` times `factors`, `[size]`. `eps` is added to the sum of squares.
+    /// Errors name it `name`.
+    pub(in crate::model) fn of_length(
+        loader: &WeightLoader<'_>,
+        name: &str,
+        factors: Vec<f32>,
+        eps: f32,
+    ) -> Result<Self, ModelError> {
+        // The kernel divides by the root of the mean.
+        let size = factors.len() as f32;
+        let weight = factors.into_iter().map(|factor| factor / size.sqrt()).collect();
+        let weight = Some(loader.on_device(name, weight)?);
+        Ok(Self { weight, bias: None, is_rms: true, eps: eps / size })
     }
 
     /// Returns the norm of `x`, `[rows, size]`.

@@ -42,6 +42,7 @@ enum Kind {
     Softmax,
     Sigmoid,
     SoftmaxOfChosen,
+    SigmoidOfChosen,
     SparseMixer,
 }
 
@@ -65,6 +66,7 @@ impl Form {
                 Scoring::Softmax => Kind::Softmax,
                 Scoring::Sigmoid => Kind::Sigmoid,
                 Scoring::SoftmaxOfChosen => Kind::SoftmaxOfChosen,
+                Scoring::SigmoidOfChosen => Kind::SigmoidOfChosen,
                 Scoring::SparseMixer => Kind::SparseMixer,
             },
             renormalize,
@@ -84,7 +86,7 @@ impl Form {
 
     /// Returns whether experts are chosen by their scores.
     fn is_by_score(&self) -> bool {
-        self.has_bias || self.is_by_two
+        (self.has_bias || self.is_by_two) && self.scoring != Kind::SigmoidOfChosen
     }
 }
 

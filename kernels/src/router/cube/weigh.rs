@@ -47,7 +47,7 @@ pub(super) fn row_softmax(logits: &[f32], row: usize, #[comptime] form: Form) ->
 pub(super) fn score(logit: f32, softmax: &Softmax, #[comptime] form: Form) -> f32 {
     match comptime!(form.scoring) {
         Kind::Softmax => (logit - softmax.largest).exp() / softmax.sum,
-        Kind::Sigmoid => 1.0f32 / (1.0f32 + (-logit).exp()),
+        Kind::Sigmoid | Kind::SigmoidOfChosen => 1.0f32 / (1.0f32 + (-logit).exp()),
         Kind::SoftmaxOfChosen | Kind::SparseMixer => logit,
     }
 }
@@ -129,7 +129,7 @@ pub(super) fn write_weights(
         }
         divisor = match comptime!(form.scoring) {
             Kind::Softmax => select(sum < factors.min_sum, factors.min_sum, sum),
-            Kind::Sigmoid => sum + SIGMOID_SUM_ADDED,
+            Kind::Sigmoid | Kind::SigmoidOfChosen => sum + SIGMOID_SUM_ADDED,
             Kind::SoftmaxOfChosen | Kind::SparseMixer => sum,
         };
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Row, base, honoured, latent_tests, read, refused, unchanged};
+use super::{Row, base, honoured, latent_tests, newest, read, refused, unchanged};
 use crate::weights::UnitVectors;
 
 /// Returns the fields that a config of `architecture` needs for each row to have an effect.
@@ -41,7 +41,7 @@ pub(super) fn needed(architecture: &str) -> Value {
         "TeleFLMForCausalLM" => json!({
             "use_mup": true, "input_mult": 2.0, "output_mult": 3.0, "mup_scale_factor": 4.0,
         }),
-        _ => json!({}),
+        other => newest::needed(other),
     }
 }
 
@@ -460,6 +460,6 @@ pub(super) fn rows(name: &str) -> Option<Vec<Row>> {
             refused("input_mult", json!(null)),
             refused("mup_scale_factor", json!(0)),
         ],
-        _ => return None,
+        other => return newest::rows(other),
     })
 }

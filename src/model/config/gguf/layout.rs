@@ -275,6 +275,7 @@ impl Layout {
             NormKind::Rms | NormKind::RmsPlusOne => NormKind::Rms,
             NormKind::LayerPlusOne => NormKind::Layer { has_bias: true },
             kind @ (NormKind::RmsUnweighted
+            | NormKind::Length
             | NormKind::Layer { .. }
             | NormKind::LayerUnweighted) => kind,
         };

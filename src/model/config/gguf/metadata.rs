@@ -230,7 +230,9 @@ impl<'a> Metadata<'a> {
         let layer = self.key("attention.layer_norm_epsilon");
         // The files of some models have the key of the other kind.
         let keys = match family.norm.kind {
-            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted => [rms, layer],
+            NormKind::Rms | NormKind::RmsPlusOne | NormKind::RmsUnweighted | NormKind::Length => {
+                [rms, layer]
+            }
             NormKind::Layer { .. } | NormKind::LayerPlusOne | NormKind::LayerUnweighted => {
                 [layer, rms]
             }

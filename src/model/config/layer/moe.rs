@@ -81,6 +81,8 @@ pub enum Scoring {
     Sigmoid,
     /// The softmax over the chosen experts.
     SoftmaxOfChosen,
+    /// The sigmoid of each chosen expert's logit. A bias is added to logits, and not to scores.
+    SigmoidOfChosen,
     /// The softmax over the experts whose logits are near that of the chosen one: HF
     /// `sparsemixer`.
     SparseMixer,
