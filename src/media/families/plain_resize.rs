@@ -74,8 +74,7 @@ mod tests {
         assert_eq!(bilinear(&image(1, 1), [2, 3]).data, image(1, 1).data.repeat(6));
     }
 
-    /// The numbers are those of torch: 1.75 and 2.5 are between 1 and 4, and the even one of 2 and 3
-    /// is nearest to 2.5.
+    /// The numbers are those of torch. Of 2 and 3, which are as near to 2.5, the even one counts.
     #[test]
     fn a_pixel_is_between_its_neighbours() {
         let two = Pixels { height: 1, width: 2, data: vec![1, 1, 1, 4, 4, 4] };

@@ -1,5 +1,5 @@
-//! Molmo 2: HF `Molmo2ForConditionalGeneration` (<https://arxiv.org/abs/2601.10611>). Its text model
-//! is Qwen3, or OLMo 3 without windows, with names of its own.
+//! Molmo 2: HF `Molmo2ForConditionalGeneration` (<https://arxiv.org/abs/2601.10611>). Its text
+//! model is Qwen3, or OLMo 3 without windows, with names of its own.
 //!
 //! The embedding has more rows than the output layer: those of the tokens around and between the
 //! embeddings of images. A prompt may have these tokens, and an output has none of them.

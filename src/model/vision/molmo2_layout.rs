@@ -2,8 +2,8 @@
 //! `Molmo2ImageProcessor`, `Molmo2Processor`).
 //!
 //! An image is encoded twice: as a whole in the size of a crop, and in crops that overlap. Of the
-//! patches that several crops have, one counts. Those of all crops are one grid, and so are those of
-//! the whole image. A window over a grid is one embedding.
+//! patches that several crops have, one counts. The patches of all crops are one grid, and those of
+//! the whole image are another. A window over a grid is one embedding.
 
 use std::ops::Range;
 
@@ -34,8 +34,8 @@ pub(crate) enum Mark {
     End,
 }
 
-/// The fields of `config.json` that have the ids of marks, in their order, with the defaults of HF
-/// `Molmo2Config`, which has none of the second one.
+/// The fields of `config.json` that have the ids of marks, in their order. The defaults are those
+/// of HF `Molmo2Config`. It has no field for the second one.
 const TOKENS: [(&str, u32); 5] = [
     ("image_patch_id", 151_938),
     ("image_col_id", 151_939),
@@ -162,7 +162,7 @@ impl Molmo2Layout {
             tokens[Mark::Column as usize] = column()?;
         }
         if !has_columns {
-            // No image has such a token.
+            // No image has this token.
             tokens[Mark::Column as usize] = tokens[Mark::Patch as usize];
         }
         if !whole.flag_or("use_single_crop_start_token", true)? {
@@ -291,8 +291,8 @@ impl Molmo2Layout {
     }
 }
 
-/// Returns the places of each window of `pool` places on an axis of `size`. The windows at both ends
-/// may have fewer: of an odd number of places without a patch, one more is behind.
+/// Returns the places of each window of `pool` places on an axis of `size`. The windows at both
+/// ends may have fewer. If an odd number of places has no patch, one more of them is behind.
 fn windows(size: usize, pool: usize) -> Vec<Range<usize>> {
     let count = size.div_ceil(pool);
     let before = (count * pool - size) / 2;

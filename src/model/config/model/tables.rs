@@ -3,8 +3,8 @@
 use super::ModelConfig;
 use crate::weights::Checkpoint;
 
-/// The tensors of a table in two parts, within the module of the embedding: the `Molmo2Embedding` of
-/// published folders.
+/// The tensors of a table in two parts, within the module of the embedding: the `Molmo2Embedding`
+/// of published folders.
 pub(crate) const TABLE_PARTS: [&str; 2] = ["embedding", "new_embedding"];
 
 impl ModelConfig {
