@@ -274,8 +274,7 @@ impl VisionPlan {
                 let layout = Molmo2Layout::read(outer, &processor, column)?;
                 layout.require_rows(outer, text.vocab_size)?;
                 let placeholders = layout.tokens().to_vec();
-                let config =
-                    molmo2_config::Molmo2Config::read(outer, layout, text.hidden_size)?;
+                let config = molmo2_config::Molmo2Config::read(outer, layout, text.hidden_size)?;
                 let vision_tower = TowerPlan::Molmo2(Box::new(config));
                 let plan = one_axis(vision_tower, UNIT_SCALE, placeholders)?;
                 Ok(plan.map(|plan| Self { attention: ItemAttention::WithinItems, ..plan }))
@@ -384,9 +383,9 @@ impl VisionPlan {
             TowerPlan::Aria(config) => {
                 Arc::new(self.encoder(aria::AriaTower::load(loader, config, pixels)?))
             }
-            TowerPlan::Molmo2(config) => Arc::new(
-                self.encoder(molmo2::Molmo2Tower::load(loader, config, pixels, backbone)?),
-            ),
+            TowerPlan::Molmo2(config) => {
+                Arc::new(self.encoder(molmo2::Molmo2Tower::load(loader, config, pixels, backbone)?))
+            }
             TowerPlan::Moon(config) => {
                 Arc::new(self.encoder(moonvit::MoonTower::load(loader, config, pixels)?))
             }
