@@ -31,12 +31,12 @@ use super::gemma4::Gemma4;
 use super::inventory::unused_modules;
 use super::layers::rotary::{AxesRotary, RotaryTables};
 use super::layers::{
-    Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table, linears,
+    Embedding, LayerPlace, Linear, LinearHead, Norm, Part, embedding_table, linears, padded_head,
 };
 use super::shared_blocks::SharedBlocksDecoder;
 use super::shortcut::ShortcutDecoder;
 use super::weight_loader::WeightLoader;
-use super::{Adapters, Backbone, KvLayers, KvWindow, LmHead, Model, ModelError, Positions, Step};
+use super::{Adapters, Backbone, KvLayers, KvWindow, Model, ModelError, Positions, Step};
 
 /// HF `LlamaModel`.
 #[derive(Debug)]
@@ -306,6 +306,7 @@ pub(super) fn load(
 ) -> Result<Model, ModelError> {
     let names = &config.names;
     let (vocab, width) = (config.vocab_size, config.embedding_width());
+    let scored = config.scored_tokens();
     let is_tied = config.tie_word_embeddings;
     let (table, head) = (&*names.stored(names.embed_tokens), &*names.stored(names.lm_head));
     let module = if is_tied { table } else { head };
@@ -324,7 +325,7 @@ pub(super) fn load(
     }
     let lm_head = config
         .has_lm_head
-        .then(|| LinearHead::load(loader, module, head, [vocab, width], config.logits));
+        .then(|| LinearHead::load(loader, module, head, [scored, width], config.logits));
     let lm_head = match (lm_head.transpose()?, config.ngpt) {
         (Some(head), Some(ngpt)) => Some(head.with_factors(loader, ngpt.logits, vocab)?),
         (head, _) => head,
@@ -342,7 +343,10 @@ pub(super) fn load(
     loader.adapter_sites().set_embedding(table, [vocab, config.table_width()]);
     let embed_tokens = match shared {
         Some(weight) => Embedding::Tied(weight),
-        None => Embedding::load(loader, table, vocab, config.table_width())?,
+        None => match config.embedding.table_parts {
+            None => Embedding::load(loader, table, vocab, config.table_width())?,
+            Some(rows) => Embedding::of_parts(loader, table, rows, config.table_width())?,
+        },
     };
     let backbone: Arc<dyn Backbone> = match (config.altup, config.gemma4) {
         (Some(altup), _) => Arc::new(Gemma3n::load(loader, config, altup, embed_tokens)?),
@@ -368,7 +372,7 @@ pub(super) fn load(
         // The head of a pooler registers some, too.
         adapter_sites: Arc::default(),
         backbone,
-        lm_head: lm_head.map(|head| Arc::new(head) as Arc<dyn LmHead>),
+        lm_head: lm_head.map(|head| padded_head(head, config.num_unscored)),
         pooler: None,
         media: None,
     })

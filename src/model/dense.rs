@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::Device;
 
 use super::audio::AudioPlan;
-use super::config::{ConfigError, MixerKind, ModelConfig, kinds};
+use super::config::{ConfigError, MixerKind, ModelConfig, TABLE_PARTS, kinds};
 use super::families::Entry;
 use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
 use super::registry::ModelFamily;
@@ -94,7 +94,7 @@ impl ModelFamily for DenseFamily {
             });
             model.pooler = pooler.transpose()?.map(Arc::new);
             if let Some(vision) = &vision {
-                model.media = Some(vision.load(loader)?);
+                model.media = Some(vision.load(loader, &*model.backbone)?);
             }
             if let Some(audio) = &audio {
                 let sounds = audio.load(loader)?;
@@ -159,8 +159,11 @@ fn stored_dtype(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<StoredD
         }
         Some(dtype) => Ok(dtype),
         None => {
-            let name = format!("{embedding}.weight");
-            let shape = [config.vocab_size, config.table_width()];
+            let (name, rows) = match config.embedding.table_parts {
+                None => (format!("{embedding}.weight"), config.vocab_size),
+                Some([rows, _]) => (format!("{embedding}.{}", TABLE_PARTS[0]), rows),
+            };
+            let shape = [rows, config.table_width()];
             Ok(checkpoint.tensor(&name, &shape)?.dtype())
         }
     }

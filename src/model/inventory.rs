@@ -16,7 +16,7 @@ use super::ModelError;
 use super::config::{
     ActivationName, AttentionConfig, DisentangledConfig, EmbeddingConfig, EmbeddingProjections,
     FeedForward, LatentConfig, Mixer, MlpConfig, ModelConfig, MoeConfig, ParallelConfig,
-    PositionProjection, SumProjection, TokenTypes,
+    PositionProjection, SumProjection, TABLE_PARTS, TokenTypes,
 };
 use super::family::{HeadNormRule, LayerNorms, MlpNames, QkvNames, WeightNames};
 use super::layers::{
@@ -180,17 +180,25 @@ fn tensors(config: &ModelConfig) -> impl Iterator<Item = Shapes> {
 /// Returns the tensors outside of layers.
 fn outside(config: &ModelConfig) -> Shapes {
     let names = &config.names;
-    let (vocab, hidden) = (config.vocab_size, config.hidden_size);
+    let (scored, hidden) = (config.scored_tokens(), config.hidden_size);
     let width = config.embedding_width();
     let mut tensors = Tensors::default();
     if config.has_lm_head && !config.tie_word_embeddings {
-        tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
+        tensors.weight(&names.stored(names.lm_head), &[scored, width]);
     }
     if config.is_classified_by_output && !config.has_lm_head && !config.tie_word_embeddings {
-        tensors.weight(&names.stored(names.lm_head), &[vocab, width]);
+        tensors.weight(&names.stored(names.lm_head), &[scored, width]);
     }
     tensors.0.extend(config.pooler_tensors.iter().cloned());
-    tensors.weight(&names.stored(names.embed_tokens), &[vocab, config.table_width()]);
+    let table = names.stored(names.embed_tokens);
+    match config.embedding.table_parts {
+        None => tensors.weight(&table, &[config.vocab_size, config.table_width()]),
+        Some(rows) => {
+            let parts = TABLE_PARTS.iter().zip(rows);
+            let shape = |rows: usize| vec![rows, config.table_width()];
+            tensors.0.extend(parts.map(|(part, rows)| (format!("{table}.{part}"), shape(rows))));
+        }
+    }
     let summed = config.summed_width();
     let EmbeddingConfig { learned_positions, has_norm, projections, .. } = config.embedding;
     if let Some(EmbeddingProjections { project_in, project_out, .. }) = projections {
@@ -236,7 +244,7 @@ fn outside(config: &ModelConfig) -> Shapes {
         tensors.0.extend(gemma4::outside(config, gemma4));
     }
     if config.has_lm_head && config.logits.has_bias {
-        tensors.0.push((format!("{}.bias", names.stored(names.lm_head)), vec![vocab]));
+        tensors.0.push((format!("{}.bias", names.stored(names.lm_head)), vec![scored]));
     }
     tensors.0
 }

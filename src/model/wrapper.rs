@@ -116,7 +116,7 @@ impl Wrapped {
         if !stored.is_empty() {
             self.fit_experts(config, checkpoint, has);
         }
-        if self.tie == Tie::AsStored {
+        if self.tie == Tie::AsStored && config.num_unscored == 0 {
             let head = config.names.stored(config.names.lm_head).into_owned();
             let [head_weight, table] = [&*head, &config.names.stored(config.names.embed_tokens)]
                 .map(|module| format!("{module}.weight"));

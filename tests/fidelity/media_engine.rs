@@ -349,12 +349,13 @@ async fn prompts_that_attend_to_themselves() {
     }
 }
 
-/// An image has more tokens than a window, and they attend to each other within it.
+/// An image has more tokens than a window or a small step, and they attend to each other within it.
 #[tokio::test(flavor = "multi_thread")]
 async fn images_that_are_wider_than_a_window() {
     let models = ["gemma4-vision", "gemma4_unified"];
     let files =
         models.iter().flat_map(|model| ["golden.json", "videos.json"].map(|it| (*model, it)));
+    let files = files.chain(["molmo2", "molmo2-olmo"].map(|model| (model, "golden.json")));
     for (name, file) in files {
         let model = vision::folder(name);
         let golden = Golden::read(&model, file);

@@ -1,8 +1,8 @@
 //! Models with images against transformers in float32. Embeddings and log-probabilities agree, and
 //! the bytes do not depend on the other images of a batch, or on the chunks of a prompt.
 //! `make_vision.py`, `make_gemma4.py`, `make_kimi.py`, `make_aria.py`, `make_internvl_chat.py`,
-//! `make_phi3_v.py`, `make_dots_ocr.py` and `make_deepseek_ocr.py` made the models and their
-//! answers.
+//! `make_phi3_v.py`, `make_dots_ocr.py`, `make_deepseek_ocr.py` and `make_molmo2.py` made the
+//! models and their answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,6 +152,8 @@ models! {
     minicpmv4_6_wide: "minicpmv4_6-wide",
     aria: "aria",
     aria_layer: "aria-layer",
+    molmo2: "molmo2",
+    molmo2_olmo: "molmo2-olmo",
     kimi_vl: "kimi_vl",
     kimi_vl_wide: "kimi_vl-wide",
     kimi_k25: "kimi_k25",

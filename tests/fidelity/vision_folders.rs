@@ -45,7 +45,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 64] = [
+    let cases: [(&str, &str, Value); 72] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -110,6 +110,14 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("internvl_chat", "/use_llm_lora", json!(16)),
         ("internvl_chat", "/vision_config/norm_type", json!("group_norm")),
         ("internvl_chat-internlm2", "/vision_config/layer_norm_eps", json!(1e-5)),
+        ("molmo2", "/vit_config/image_num_pos", json!(50)),
+        ("molmo2", "/adapter_config/vit_layers", json!([5])),
+        ("molmo2", "/adapter_config/pooling_attention_mask", json!(false)),
+        ("molmo2", "/adapter_config/text_hidden_size", json!(48)),
+        ("molmo2", "/text_config/use_qk_norm", json!(false)),
+        ("molmo2-olmo", "/text_config/qk_norm_type", json!("none")),
+        ("molmo2-olmo", "/vision_config/head_dim", json!(8)),
+        ("molmo2-olmo", "/image_patch_id", json!(512)),
     ];
     for (name, pointer, value) in cases {
         let change = |config: &mut Value| *config.pointer_mut(pointer).unwrap() = value;

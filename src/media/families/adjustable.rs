@@ -105,6 +105,8 @@ fn fixed(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::DeepseekOcr | VisionFamily::DeepseekOcr2 => {
             &["base_size", "image_size", "max_crops", "crop_mode", "normalize"]
         }
+        // The tower has the windows of the model's own crops.
+        VisionFamily::Molmo2 => &["size", "patch_size", "overlap_margins", "pooling_size"],
         // Its images have one size.
         VisionFamily::GotOcr2 => &["crop_to_patches"],
         _ => &[],
@@ -176,6 +178,7 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             "downsample_mode",
         ],
         VisionFamily::Aria => &["resample", "min_image_size", "max_image_size", "split_image"],
+        VisionFamily::Molmo2 => &["max_crops", "resample", "do_resize"],
         VisionFamily::KimiVl => &["in_token_limit"],
         VisionFamily::KimiK25 => &["max_patches", "size", "resample", "do_resize"],
         VisionFamily::Phi3V => &["num_crops"],

@@ -26,6 +26,7 @@ mod llava_next;
 mod llava_next_video;
 mod llava_onevision;
 mod minicpm;
+mod molmo2;
 mod omni;
 mod ovis2;
 mod paddle;
@@ -35,6 +36,7 @@ mod phi3v;
 mod phi4;
 mod phi4_sounds;
 mod pixtral;
+mod plain_resize;
 mod qwen;
 mod qwen_video;
 mod resize;
@@ -136,6 +138,7 @@ fn of_images(
         VisionFamily::Ovis2 => Arc::new(ovis2::Ovis2::read(outer, processor, &*encode)?),
         VisionFamily::GotOcr2 => Arc::new(got_ocr::GotOcr::read(outer, processor)?),
         VisionFamily::Aria => Arc::new(aria::Aria::read(outer, processor)?),
+        VisionFamily::Molmo2 => Arc::new(molmo2::Molmo2::read(outer, processor, &*encode)?),
         VisionFamily::KimiVl | VisionFamily::KimiK25 => {
             Arc::new(kimi::Kimi::read(family, outer, processor)?)
         }

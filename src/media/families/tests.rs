@@ -1,7 +1,7 @@
 //! The processors against transformers, pixel by pixel: on the images that
-//! `tests/fidelity/make_vision.py`, `make_gemma4.py`, `make_aria.py` and `make_dots_ocr.py` drew
-//! and recorded, and against Pillow on those of `make_kimi.py`, `make_internvl_chat.py`,
-//! `make_phi3_v.py` and `make_deepseek_ocr.py`.
+//! `tests/fidelity/make_vision.py`, `make_gemma4.py`, `make_aria.py`, `make_dots_ocr.py` and
+//! `make_molmo2.py` drew and recorded. Against Pillow on those of `make_kimi.py`,
+//! `make_internvl_chat.py`, `make_phi3_v.py` and `make_deepseek_ocr.py`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -40,7 +40,7 @@ pub(crate) use layer::{
     DisentangledConfig, DistanceBiasConfig, MixerKind, PositionProjection, kinds,
 };
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
-pub(crate) use model::{NormedResidual, OtherNorms, SumProjection, TokenTypes};
+pub(crate) use model::{NormedResidual, OtherNorms, SumProjection, TABLE_PARTS, TokenTypes};
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 pub use shared_blocks::SharedBlocks;
 

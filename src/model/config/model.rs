@@ -1,6 +1,7 @@
 //! `config.json` as the engine uses it.
 
 mod norms;
+mod tables;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 pub use self::norms::NormConfig;
 pub(crate) use self::norms::{NormedResidual, OtherNorms};
+pub(crate) use self::tables::TABLE_PARTS;
 use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
@@ -36,6 +38,8 @@ pub struct ModelConfig {
     pub(crate) wrapped: Option<Wrapped>,
     /// Rows of the embedding; also the number of logits of a token.
     pub vocab_size: usize,
+    /// The last tokens of the vocabulary: those of prompts alone, without rows in the output layer.
+    pub(crate) num_unscored: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
     /// The names of its tensors in the checkpoint.
@@ -125,6 +129,8 @@ pub struct ModelConfig {
 pub struct EmbeddingConfig {
     /// The factor of tokens' embeddings.
     pub multiplier: f32,
+    /// The rows of the tensors [`TABLE_PARTS`], in files that have the table so.
+    pub(crate) table_parts: Option<[usize; 2]>,
     /// The factor of all inputs: embeddings of tokens, of media, and those that a request brings.
     pub(crate) input_multiplier: f32,
     /// The row of the table of learned positions that belongs to position 0. `None`: no table.
@@ -308,11 +314,17 @@ impl ModelConfig {
             let outputs = [self.names.attention.o_proj, self.names.mlp.down_proj];
             if !outputs.into_iter().all(is_stored) {
                 self.names = *names;
-                self.norms = names.norms;
-                let head_norm = names.attention.q_norm.map(|_| self.family.head_norm);
-                self.attentions().for_each(|attention| attention.head_norm = head_norm);
+                // Norms that the config has moved stay there.
+                if self.norms == self.family.names.norms {
+                    self.norms = names.norms;
+                }
+                let rule = names.attention.q_norm.map(|_| self.family.head_norm);
+                for own in self.attentions().map(|attention| &mut attention.head_norm) {
+                    *own = rule.map(|rule| own.unwrap_or(rule));
+                }
             }
         }
+        self.embedding.table_parts = self.table_parts_in(checkpoint);
         self
     }
 
@@ -390,6 +402,7 @@ impl ModelConfig {
             family,
             wrapped: None,
             vocab_size: config.required_size("vocab_size")?,
+            num_unscored: 0,
             hidden_size: config.required_size("hidden_size")?,
             names: family.names,
             original: None,
@@ -403,6 +416,7 @@ impl ModelConfig {
             has_final_norm: true,
             embedding: EmbeddingConfig {
                 multiplier: 1.0,
+                table_parts: None,
                 input_multiplier: 1.0,
                 learned_positions: None,
                 token_types: None,

@@ -109,6 +109,7 @@ mod ministral3;
 mod mistral;
 mod mistral4;
 mod mixtral;
+mod molmo2;
 mod mpt;
 mod nanbeige;
 mod nanochat;

@@ -11,8 +11,8 @@ use super::{
     WindowRule, Wrapper, aria, as_read, blip2, deepseek_ocr, dots_ocr, exaone4_5, gemma3, gemma3n,
     gemma4, gemma4_unified, glm4, glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1,
     kimi_vl, llama, llama4, llava_next_video, llava_onevision, minicpmv, ministral3, mistral,
-    mistral4, omni, ovis2, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3, qwen3_5,
-    qwen3_5_moe, qwen3_moe, readers,
+    mistral4, molmo2, omni, ovis2, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3,
+    qwen3_5, qwen3_5_moe, qwen3_moe, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -363,6 +363,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     blip2::WRAPPER,
     paligemma::WRAPPER,
     aria::WRAPPER,
+    molmo2::WRAPPER,
     kimi_vl::KIMI_VL,
     kimi_vl::KIMI_K25,
     readers::GLM_OCR,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use playhouse_kernels::{EmbeddingTable, embedding, profile::timed};
+use playhouse_kernels::{EmbeddingTable, WeightView, embedding, profile::timed};
 
 use super::Linear;
+use crate::model::config::TABLE_PARTS;
 use crate::model::weight_loader::{WeightLoader, refused};
 use crate::model::{Adapters, ModelError};
 
@@ -26,6 +27,23 @@ impl Embedding {
         hidden: usize,
     ) -> Result<Self, ModelError> {
         table(loader, module, vocab, hidden).map(Self::Table)
+    }
+
+    /// Loads the tensors of `module` that are one table, one below the other: [`TABLE_PARTS`], of
+    /// which each has `[rows, hidden]`.
+    pub(in crate::model) fn of_parts(
+        loader: &mut WeightLoader<'_>,
+        module: &str,
+        rows: [usize; 2],
+        hidden: usize,
+    ) -> Result<Self, ModelError> {
+        let names = TABLE_PARTS.map(|part| format!("{module}.{part}"));
+        let vocab = rows[0].saturating_add(rows[1]);
+        let mut values = loader.values(&names[0], &[rows[0], hidden])?;
+        values.extend(loader.values(&names[1], &[rows[1], hidden])?);
+        let (view, dtype) = (WeightView::F32(&values), loader.dtype());
+        let table = EmbeddingTable::new(view, vocab, hidden, dtype, loader.device());
+        table.map(Self::Table).map_err(refused(&names[0]))
     }
 
     /// Returns the vectors of `token_ids`, `[num_tokens, hidden]`.

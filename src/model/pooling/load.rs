@@ -325,11 +325,11 @@ fn output_rows(
 ) -> Result<Vec<f32>, ModelError> {
     let names = &model.names;
     let module = if model.tie_word_embeddings { names.embed_tokens } else { names.lm_head };
-    if ids.iter().any(|&id| id as usize >= model.vocab_size) {
+    if ids.iter().any(|&id| id as usize >= model.scored_tokens()) {
         let why = "a token's id is not below vocab_size";
         return Err(refused("hf_overrides", "classifier_from_token", why));
     }
-    let shape = [model.vocab_size, model.embedding_width()];
+    let shape = [model.scored_tokens(), model.embedding_width()];
     let rows = loader.matrix(&names.stored(module), shape)?.with_rows(ids);
     Ok(rows.values(WeightDtype::F32).view().to_f32())
 }

@@ -73,6 +73,8 @@ pub(crate) enum VisionFamily {
     GlmOcr,
     /// The tower of Idefics 3 for images of any size, with the projector of Aria.
     Aria,
+    /// SigLIP over crops that overlap, whose windows of patches attend to themselves: Molmo 2.
+    Molmo2,
     /// MoonViT: Kimi-VL.
     KimiVl,
     /// The same under other names: Kimi K2.5.

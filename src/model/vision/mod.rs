@@ -34,6 +34,9 @@ mod llava;
 mod lookup;
 mod minicpm;
 mod mixed;
+mod molmo2;
+mod molmo2_config;
+mod molmo2_layout;
 mod moonvit;
 mod moonvit_config;
 mod nemotron_vl;
@@ -73,7 +76,7 @@ use super::audio::Phi4Sounds;
 use super::config::{ConfigError, Fields, INNER_TYPE, ModelConfig};
 use super::two_towers::TwoTowers;
 use super::weight_loader::WeightLoader;
-use super::{MediaEncoder, ModelError};
+use super::{Backbone, MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use aria_config::AriaImages;
@@ -87,6 +90,7 @@ pub(crate) use internvl_chat::{CONTEXT_TOKEN, translated};
 pub(crate) use llava::TileImages;
 pub(crate) use minicpm::MiniCpmImages;
 pub(crate) use mixed::PooledFrames;
+pub(crate) use molmo2_layout::Molmo2Layout;
 pub(crate) use moonvit_config::MoonImages;
 pub(crate) use onevision::{most_tiles, video_placeholder};
 pub(crate) use ovis2_config::{OvisImages, OvisToken};
@@ -142,6 +146,7 @@ enum TowerPlan {
     Gemma4Unified(gemma4_unified::UnifiedConfig),
     Moon(moonvit_config::MoonConfig),
     Aria(aria_config::AriaConfig),
+    Molmo2(Box<molmo2_config::Molmo2Config>),
 }
 
 /// The towers of images and sounds of Phi-4-multimodal.
@@ -266,6 +271,16 @@ impl VisionPlan {
                 let placeholders = vec![llava::placeholder(outer, family)?];
                 one_axis(TowerPlan::Aria(config), UNIT_SCALE, placeholders)
             }
+            VisionFamily::Molmo2 => {
+                let column = || internvl_chat::added_token(tokenizer, Molmo2Layout::COLUMN);
+                let layout = Molmo2Layout::read(outer, &processor, column)?;
+                layout.require_rows(outer, text.vocab_size)?;
+                let placeholders = layout.tokens().to_vec();
+                let config = molmo2_config::Molmo2Config::read(outer, layout, text.hidden_size)?;
+                let vision_tower = TowerPlan::Molmo2(Box::new(config));
+                let plan = one_axis(vision_tower, UNIT_SCALE, placeholders)?;
+                Ok(plan.map(|plan| Self { attention: ItemAttention::WithinItems, ..plan }))
+            }
             VisionFamily::KimiVl | VisionFamily::KimiK25 => {
                 let config = moonvit_config::MoonConfig::read(family, outer, text.hidden_size)?;
                 let placeholders = vec![MoonImages::read(family, outer)?.placeholder];
@@ -330,13 +345,14 @@ impl VisionPlan {
         self.towers
     }
 
-    /// Loads the tower.
+    /// Loads the tower of a model whose text model is `backbone`.
     ///
     /// # Errors
     /// [`ModelError`] if a tensor is missing or has another shape, or the device rejects one.
     pub(super) fn load(
         &self,
         loader: &mut WeightLoader<'_>,
+        backbone: &dyn Backbone,
     ) -> Result<Arc<dyn MediaEncoder>, ModelError> {
         let pixels = Pixels::new(&self.scale);
         Ok(match &self.vision_tower {
@@ -368,6 +384,9 @@ impl VisionPlan {
             ),
             TowerPlan::Aria(config) => {
                 Arc::new(self.encoder(aria::AriaTower::load(loader, config, pixels)?))
+            }
+            TowerPlan::Molmo2(config) => {
+                Arc::new(self.encoder(molmo2::Molmo2Tower::load(loader, config, pixels, backbone)?))
             }
             TowerPlan::Moon(config) => {
                 Arc::new(self.encoder(moonvit::MoonTower::load(loader, config, pixels)?))

@@ -1,8 +1,10 @@
 //! The settings of `preprocessor_config.json` and of `mm_processor_kwargs`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use super::{Golden, Modality, drawn, models};
+use super::{Golden, Modality, ReadyMedia, drawn, expanded, models};
 
 #[test]
 fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
@@ -88,6 +90,44 @@ fn clients_may_ask_for_other_tiles_of_cohere() {
     // The model's own setting is one tile.
     let refused = tiles("cohere2_vision-one", json!({ "crop_to_patches": true })).unwrap_err();
     assert!(refused.contains("the model's own settings 1"), "{refused}");
+}
+
+/// The crops are those of HF `select_tiling`, and the whole image is before them.
+#[test]
+fn clients_may_ask_for_fewer_crops_of_molmo() {
+    let model = models().into_iter().find(|model| model.ends_with("molmo2")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    assert_eq!(processor.modalities(), [Modality::Image]);
+    let crops = |kwargs: Value| {
+        let item = processor.image(&drawn(40, 197), kwargs.as_object().unwrap());
+        item.map(|item| item.tensors[0].shape[0]).map_err(|error| error.to_string())
+    };
+    assert_eq!(crops(json!({})), Ok(5));
+    assert_eq!(crops(json!({ "max_crops": 2 })), Ok(3));
+    assert_eq!(crops(json!({ "pooling_size": [2, 2] })), Ok(5));
+    for kwargs in [json!({ "max_crops": 5 }), json!({ "pooling_size": [1, 1] })] {
+        assert!(crops(kwargs).unwrap_err().starts_with("mm_processor_kwargs: "));
+    }
+}
+
+/// As HF `Molmo2Processor` and vLLM: a token is before prompts with images, once.
+#[test]
+fn a_prompt_of_molmo_begins_with_a_token() {
+    let model = models().into_iter().find(|model| model.ends_with("molmo2")).unwrap();
+    let processor = Golden::read(&model).processor(&model);
+    let item = Arc::new(processor.image(&drawn(5, 7), &Map::new()).unwrap());
+    let image = processor.placeholder_tokens(Modality::Image)[0];
+    let of = |tokens: &[u32]| {
+        let items = [ReadyMedia { identifier: "a".into(), media: Arc::clone(&item) }];
+        let prompt = expanded(&*processor, tokens, &items).unwrap();
+        let [feature] = &*prompt.features else { panic!("{} items", prompt.features.len()) };
+        let end = feature.offset + feature.length;
+        assert_eq!(prompt.tokens[feature.offset..end], processor.tokens(&item));
+        (prompt.tokens[..feature.offset].to_vec(), prompt.tokens[end..].to_vec())
+    };
+    assert_eq!(of(&[7, image, 8]), (vec![0, 7], vec![8]));
+    assert_eq!(of(&[0, 7, image]), (vec![0, 7], vec![]));
+    assert_eq!(expanded(&*processor, &[7, 8], &[]).unwrap().tokens, [7, 8]);
 }
 
 /// HF `AyaVisionProcessor` asks for tiles unless its caller does not, whatever the file says.
