@@ -327,7 +327,7 @@ pub(super) fn load(
         .has_lm_head
         .then(|| LinearHead::load(loader, module, head, [scored, width], config.logits));
     let lm_head = match (lm_head.transpose()?, config.ngpt) {
-        (Some(head), Some(ngpt)) => Some(head.with_factors(loader, ngpt.logits, vocab)?),
+        (Some(head), Some(ngpt)) => Some(head.with_factors(loader, ngpt.logits, scored)?),
         (head, _) => head,
     };
     let shared = lm_head.as_ref().filter(|_| is_tied).and_then(LinearHead::shared_rows);
