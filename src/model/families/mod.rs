@@ -138,6 +138,7 @@ mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod qwen4_exp;
 mod readers;
 mod recurrent_gemma;
 mod rnj1;
@@ -164,12 +165,12 @@ use super::audio::AudioFamily;
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
     EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
-    GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames, LowRankQueries,
-    Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields, MambaNorms, Mixer,
-    MixerKind, MlpConfig, ModelConfig, MoeConfig, NormedResidual, OtherNorms, ParallelConfig,
-    Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, SharedBlocks,
-    SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
-    hybrid, inner_size, mixers_alone, read_alike,
+    GroupScoring, HyperConfig, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames,
+    LowRankQueries, Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields,
+    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NgramConfig, NormedResidual,
+    OtherNorms, ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX,
+    Scoring, SharedBlocks, SharedExpert, ShortConvConfig, SkipConnection, StateLayers,
+    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
 };
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
@@ -268,6 +269,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &qwen3_next::FAMILY,
     &qwen3_5::FAMILY,
     &qwen3_5_moe::FAMILY,
+    &qwen4_exp::FAMILY,
     &lfm2::FAMILY,
     &lfm2_moe::FAMILY,
     &minimax::FAMILY,
