@@ -5,8 +5,8 @@ use super::{ConfigError, Fields, SIZE_MAX};
 /// The most residual streams, far above any real number.
 const STREAMS_MAX: usize = 64;
 
-/// Residual streams that each part of a layer reads as one, and to each of which its output is
-/// added with a factor of its own (hyper-connections: <https://arxiv.org/abs/2409.19606>).
+/// Several residual streams (hyper-connections: <https://arxiv.org/abs/2409.19606>). A part of a
+/// layer reads their weighted mean. Its output is added to each of them with a factor of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HyperConfig {
     /// Residual streams; at least 2.

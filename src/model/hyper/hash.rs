@@ -66,9 +66,9 @@ impl NgramHash {
         }
     }
 
-    /// Returns the rows of the embeddings of each token: `num_tokens * num_heads` of them. `numbers`
-    /// has for each token itself and those before it, the newest first: `[num_tokens, size]`. They
-    /// are ids plus one. A 0 is no token.
+    /// Returns the rows of the embeddings of each token, `[num_tokens, num_heads]`. `numbers` has
+    /// each token and those before it, the newest first: `[num_tokens, size]`. They are ids plus
+    /// one. A 0 is no token.
     pub(super) fn rows(&self, numbers: &[u32]) -> Vec<u32> {
         let size = self.multipliers.len();
         let mut rows = Vec::with_capacity(numbers.len() / size * self.vocab_sizes.len());

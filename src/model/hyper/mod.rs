@@ -7,8 +7,8 @@
 //! | input and output of a part of a layer | `[num_tokens, hidden_size]` |
 //!
 //! All streams begin as the embedding of the token. The mixer and the experts of a layer read a
-//! weighted mean of the streams, and their outputs are added to each stream with a factor of its
-//! own. Some layers add embeddings of n-grams before that.
+//! weighted mean of the streams. Their outputs are added to each stream with a factor of its own.
+//! Some layers add embeddings of n-grams before that.
 
 mod hash;
 mod inventory;

@@ -115,8 +115,9 @@ impl Ngrams {
         }))
     }
 
-    /// Returns the numbers to add to `streams`, both `[num_tokens, count * hidden_size]`. `embedded`
-    /// is the result of [`beside`]. Takes the windows of the step's sequences over these tokens.
+    /// Returns the numbers to add to `streams`, both `[num_tokens, count * hidden_size]`.
+    /// `embedded` is the result of [`beside`]. Takes the windows of the step's sequences over these
+    /// tokens.
     pub(super) fn forward(
         &self,
         streams: &Tensor<2>,

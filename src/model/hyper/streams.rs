@@ -1,8 +1,8 @@
 //! The residual streams around a part of a layer: HF `Qwen4ExpTextGatedResidual`.
 //!
-//! With `n` the streams after a norm of each, and all products over all of them:
-//! `input = mean of σ(up · silu(down · n / count)) · n` over the streams, and the output of the part
-//! is added to stream `s` with the factor `2 · σ((inject · n)[s] / count)`.
+//! `n` are the streams after a norm of each. All products are over all of them. The input of the
+//! part is the mean of `σ(up · silu(down · n / count)) · n` over the streams. Its output is added
+//! to stream `s` with the factor `2 · σ((inject · n)[s] / count)`.
 
 use burn::tensor::{Tensor, TensorData};
 use playhouse_kernels::{Activation, WeightVector, activate, add, rms_norm, scale};

@@ -255,8 +255,8 @@ impl DeltaNetConfig {
         CausalConv::state_len(self.conv_channels(), self.kernel).next_multiple_of(LINE_FLOATS)
     }
 
-    /// Returns the place of the windows of n-grams in the layer's state, after the heads' states. It
-    /// begins a cache line.
+    /// Returns the place of the windows of n-grams in the layer's state, after the heads' states.
+    /// It begins a cache line.
     pub(crate) fn ngrams_at(&self) -> usize {
         self.own_state_len().next_multiple_of(LINE_FLOATS)
     }
