@@ -23,7 +23,7 @@ use super::layers::{
     KvParts, LatentParts, LayerPlace, Part, QueryParts, XIELU_WEIGHTS, expert_parts, inner_parts,
     latent_parts, lightning, qkv_parts, shared_mlp,
 };
-use super::{gemma3n, gemma4};
+use super::{gemma3n, gemma4, hyper};
 use crate::weights::{Checkpoint, WeightsError};
 pub(super) use optional::unused_modules;
 use tensors::{Shapes, Tensors};
@@ -243,6 +243,9 @@ fn outside(config: &ModelConfig) -> Shapes {
     if let Some(gemma4) = &config.gemma4 {
         tensors.0.extend(gemma4::outside(config, gemma4));
     }
+    if let Some(streams) = config.hyper {
+        tensors.0.extend(hyper::outside(config, streams));
+    }
     if config.has_lm_head && config.logits.has_bias {
         tensors.0.push((format!("{}.bias", names.stored(names.lm_head)), vec![scored]));
     }
@@ -293,6 +296,9 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
     }
     if let Some(ngpt) = &config.ngpt {
         tensors.0.extend(ngpt::of_layer(config, ngpt, index));
+    }
+    if let Some(streams) = config.hyper {
+        tensors.0.extend(hyper::of_layer(config, index, streams));
     }
     tensors.0
 }

@@ -22,6 +22,7 @@ mod families;
 mod family;
 mod gemma3n;
 mod gemma4;
+mod hyper;
 mod inventory;
 mod layer_mean;
 mod layers;

@@ -27,7 +27,7 @@ const WITHOUT_WINDOWS: [&str; 9] = [
 ];
 
 /// Layers with a state alone, beside attention, and side by side with it.
-const WITH_STATES: [&str; 13] = [
+const WITH_STATES: [&str; 14] = [
     "mamba",
     "mamba2-limits",
     "bamba-biases",
@@ -36,6 +36,7 @@ const WITH_STATES: [&str; 13] = [
     "falcon_h1-norms",
     "nemotron_h",
     "qwen3_next",
+    "qwen4_exp",
     "lfm2",
     "lfm2_moe",
     "minimax",

@@ -354,6 +354,8 @@ models! {
     qwen3_5_vl_tied: "qwen3_5_vl-tied",
     qwen3_5_moe_vl: "qwen3_5_moe_vl",
     qwen3_5_moe_vl_published: "qwen3_5_moe_vl-published",
+    qwen4_exp_vl: "qwen4_exp_vl",
+    qwen4_exp_vl_published: "qwen4_exp_vl-published",
     glm4v: "glm4v",
     glm4v_published: "glm4v-published",
     glm4v_moe: "glm4v_moe",

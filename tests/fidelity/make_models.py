@@ -121,6 +121,7 @@ from transformers import (
     Qwen2MoeConfig,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
+    Qwen4ExpTextConfig,
     Qwen3MoeConfig,
     Qwen3NextConfig,
     RecurrentGemmaConfig,
@@ -1792,6 +1793,31 @@ MODELS |= {
     ),
 }
 
+# Contexts are no longer than those in which the indexer chooses all tokens.
+QWEN4_EXP = dict(
+    hc_lowrank=6, ple_layer_ids=[1], ple_embed_dim=24, heads_per_ngram=2, ngram_vocab_size_base=90,
+    make_ngram_vocab_size_divisible_by=8, split_ngram_parts=3, indexer_n_heads=2,
+    indexer_kv_heads=1, indexer_head_dim=16, indexer_budget=96, indexer_compress_ratio=8,
+)
+
+MODELS |= {
+    "qwen4_exp": small(
+        Qwen4ExpTextConfig, "head_dim intermediate_size", **QWEN3_NEXT | QWEN4_EXP, hc_count=3,
+        rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5),
+    ),
+    "qwen4_exp-layers": tiniest(
+        Qwen4ExpTextConfig, "head_dim intermediate_size",
+        **QWEN3_NEXT | QWEN4_EXP | dict(
+            num_hidden_layers=4, hc_count=2, ple_layer_ids=[4, 1], ngram_size=4,
+            ple_conv_kernel_size=2, split_ngram_parts=1, seed=77, eos_token_id=[14, 5],
+            output_gate_type="sigmoid", norm_topk_prob=False, num_experts_per_tok=3,
+            indexer_budget=48, indexer_compress_ratio=4, rms_norm_eps=1e-3,
+            tie_word_embeddings=True, attention_bias=True, num_key_value_heads=1,
+            layer_types=["linear_attention", "full_attention"] + ["linear_attention"] * 2,
+        ),
+    ),
+}
+
 MODELS |= authors.models(tiniest, rope)
 MODELS |= authors_newer.models(tiniest, rope)
 MODELS |= authors_states.models(tiniest, rope)
@@ -1801,7 +1827,8 @@ MODELS |= wrappers.models(SMALL, SHORT)
 EMBEDDINGS = ["embed", "lm_head", "wte", "wpe"]
 # The models whose norms multiply by one plus their weight.
 PLUS_ONE = ["gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma", "qwen3_next"]
-PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "recurrent_gemma", "gemma3_chunked", "step3p5"]
+PLUS_ONE += ["qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text"]
+PLUS_ONE += ["recurrent_gemma", "gemma3_chunked", "step3p5"]
 
 
 def randomize(model, seed):

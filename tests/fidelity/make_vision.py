@@ -78,6 +78,7 @@ from transformers import (
     Qwen2VLProcessor,
     Qwen2VLVideoProcessor,
     Qwen3_5Config,
+    Qwen4ExpConfig,
     Qwen3VLConfig,
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
@@ -552,6 +553,12 @@ QWEN3_5 = dict(
         partial_rotary_factor=0.25,
     ),
 )
+QWEN4_EXP = dict(
+    num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, hc_count=2, hc_lowrank=6,
+    shared_expert_intermediate_size=16, ple_layer_ids=[3], ple_embed_dim=12, heads_per_ngram=3,
+    ngram_vocab_size_base=70, split_ngram_parts=2, indexer_n_heads=1, indexer_kv_heads=1,
+    indexer_head_dim=16, indexer_budget=512, indexer_compress_ratio=4,
+)
 GLMS = ("glm4v", "glm4v_moe", "glm_ocr")
 COHERES = ("aya_vision", "cohere2_vision")
 
@@ -694,6 +701,12 @@ def models():
             VISUAL | dict(patch_size=8, num_position_embeddings=36),
             dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 30), **UNIT),
             **QWEN3_5,
+        ),
+        "qwen4_exp": lambda: qwen(
+            Qwen4ExpConfig, "qwen4_exp_text",
+            VISUAL | dict(patch_size=8, num_position_embeddings=36),
+            dict(patch_size=8, size=dict(shortest_edge=256, longest_edge=256 * 30), **UNIT),
+            **QWEN3_5 | QWEN4_EXP,
         ),
         # Heads of the tower that share keys and values.
         "exaone4_5": lambda: qwen(

@@ -4,6 +4,8 @@ models! {
     NEWER:
     olmo_hybrid: "olmo_hybrid",
     olmo_hybrid_rope: "olmo_hybrid-rope",
+    qwen4_exp: "qwen4_exp",
+    qwen4_exp_layers: "qwen4_exp-layers",
     axk1: "axk1",
     axk1_listed: "axk1-listed",
     mistral4: "mistral4",

@@ -53,6 +53,8 @@ fn a_forgotten_setting_shows() {
         ("step3p5", json!({ "partial_rotary_factors": null })),
         ("qwen3_next-layer-types", json!({ "norm_topk_prob": true })),
         ("qwen3_next-layer-types", json!({ "hidden_act": "silu" })),
+        ("qwen4_exp-layers", json!({ "eos_token_id": 5 })),
+        ("qwen4_exp-layers", json!({ "output_gate_type": null })),
         ("lfm2_moe-no-bias", json!({ "routed_scaling_factor": 1.0 })),
     ] {
         let copy = changed(name, &changes);

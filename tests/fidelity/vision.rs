@@ -85,6 +85,7 @@ models! {
     qwen3_vl: "qwen3_vl",
     qwen3_vl_one: "qwen3_vl-one",
     qwen3_5: "qwen3_5",
+    qwen4_exp: "qwen4_exp",
     exaone4_5: "exaone4_5",
     exaone4_5_one: "exaone4_5-one",
     dots_ocr: "dots_ocr",

@@ -21,6 +21,7 @@ from transformers import (
     Qwen3_5MoeConfig,
     Qwen3VLConfig,
     Qwen3VLMoeConfig,
+    Qwen4ExpConfig,
 )
 
 TOWER = dict(
@@ -288,6 +289,11 @@ def models(small_settings, short_runs):
         num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
         shared_expert_intermediate_size=16,
     )
+    ngrams = dict(
+        hc_count=2, hc_lowrank=6, ple_layer_ids=[2], ple_embed_dim=12, heads_per_ngram=3,
+        ngram_vocab_size_base=70, split_ngram_parts=5, indexer_n_heads=1, indexer_kv_heads=1,
+        indexer_head_dim=16, indexer_budget=96, indexer_compress_ratio=4,
+    )
     mixture = dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=12)
     glm_experts = dict(
         n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, n_group=2,
@@ -461,6 +467,17 @@ def models(small_settings, short_runs):
         "qwen3_5_moe_vl-published": qwen(
             Qwen3_5MoeConfig, text("head_dim intermediate_size", **delta, **experts),
             experts_by_output, visual_3_5,
+        ),
+        "qwen4_exp_vl": qwen(
+            Qwen4ExpConfig, text("head_dim intermediate_size", **delta, **experts, **ngrams, **axes(
+                [2, 1, 1], 1e5, mrope_interleaved=True, partial_rotary_factor=0.5,
+            )),
+            lambda _: None, visual_3_5,
+        ),
+        "qwen4_exp_vl-published": qwen(
+            Qwen4ExpConfig,
+            text("head_dim intermediate_size", **delta, **experts, **ngrams | dict(ngram_size=2)),
+            experts_by_output, visual_3_5, tie_word_embeddings=True,
         ),
         "glm4v": model(
             Glm4vConfig, text("head_dim", **axes([1, 1, 2], 1e4)),

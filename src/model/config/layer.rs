@@ -144,6 +144,9 @@ pub struct AttentionConfig {
     /// Whether a file has the elements of both halves of whole query and key heads side by side,
     /// although less than a head rotates. They are taken apart when the file is read.
     pub(crate) parts_halves: bool,
+    /// The longest context in which an indexer chooses all tokens for each query, in a model that
+    /// has one (Qwen sparse attention). Contexts are at most as long, so each query has all tokens.
+    pub indexed_context: Option<usize>,
     /// The low rank of queries, if they have one.
     pub(crate) low_rank: Option<LowRankQueries>,
     /// Whether the output is multiplied by a gate of a projection. Its rows follow those of each
@@ -389,6 +392,7 @@ pub(crate) fn read_alike(
         joins_halves: false,
         always_causal: false,
         parts_halves: false,
+        indexed_context: None,
         low_rank: None,
         has_gate: false,
         gate: GateForm::Sigmoid,

@@ -47,7 +47,7 @@ pub(in crate::model) fn within_limit(
 fn limit(layers: &[LayerConfig], max_position_embeddings: usize) -> usize {
     let chosen = layers.iter().filter_map(|layer| match &layer.mixer {
         Mixer::Latent(latent) => latent.index_topk,
-        _ => None,
+        mixer => mixer.attention()?.indexed_context,
     });
     let lengths = layers.iter().filter_map(|layer| {
         let rope = match &layer.mixer {

@@ -8,10 +8,12 @@ mod file;
 mod gemma4;
 mod generation;
 mod gguf;
+mod hyper;
 mod layer;
 mod max_model_len;
 mod model;
 mod ngpt;
+mod ngrams;
 mod passes;
 mod quantization;
 mod retrieval;
@@ -29,6 +31,7 @@ pub use altup::AltUpConfig;
 pub use error::ConfigError;
 pub use gemma4::{Gemma4Config, MediaTokens, PerLayerConfig};
 pub use generation::GenerationConfig;
+pub use hyper::HyperConfig;
 pub use layer::{
     ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,
     GateForm, GriffinConfig, GroupScoring, KimiDeltaConfig, LatentConfig, LayerConfig,
@@ -41,6 +44,7 @@ pub(crate) use layer::{
 };
 pub use model::{EmbeddingConfig, LogitsConfig, ModelConfig, NormConfig};
 pub(crate) use model::{NormedResidual, OtherNorms, SumProjection, TABLE_PARTS, TokenTypes};
+pub use ngrams::NgramConfig;
 pub use rope::{Llama3Scaling, LongRopeScaling, RopeParameters, RopeScaling, YarnScaling};
 pub use shared_blocks::SharedBlocks;
 

@@ -15,7 +15,8 @@ use super::file::Fields;
 use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
-    LayerConfig, MediaTokens, MlpConfig, NgptConfig, Passes, SharedBlocks, SkipConnection,
+    HyperConfig, LayerConfig, MediaTokens, MlpConfig, NgptConfig, Passes, SharedBlocks,
+    SkipConnection,
     causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
@@ -70,6 +71,8 @@ pub struct ModelConfig {
     pub altup: Option<AltUpConfig>,
     /// The parts of Gemma 4's decoder, in models that have it.
     pub gemma4: Option<Gemma4Config>,
+    /// Several residual streams with gates, in families that have them.
+    pub hyper: Option<HyperConfig>,
     /// Whether the outputs of a layer's experts are added after the next layer, whose mixer and MLP
     /// do not read them.
     pub(crate) has_shortcuts: bool,
@@ -430,6 +433,7 @@ impl ModelConfig {
             normed_residual: None,
             altup: None,
             gemma4: None,
+            hyper: None,
             has_shortcuts: false,
             passes: Passes::ONE,
             ngpt: None,

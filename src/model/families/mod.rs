@@ -143,6 +143,7 @@ mod qwen3_5;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
+mod qwen4_exp;
 mod readers;
 mod recurrent_gemma;
 mod rnj1;
@@ -169,9 +170,9 @@ use super::audio::AudioFamily;
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
     EmbeddingProjections, Factors, FeedForward, Fields, GateClamp, GateForm, Gemma4Config,
-    GriffinConfig, GroupScoring, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames,
+    GriffinConfig, GroupScoring, HyperConfig, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames,
     LowRankQueries, Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields,
-    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NgptConfig, NormedResidual,
+    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NgptConfig, NgramConfig, NormedResidual,
     OtherNorms, ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX,
     Scoring, Section, SharedBlocks, SharedExpert, ShortConvConfig, SkipConnection, StateLayers,
     TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
@@ -276,6 +277,7 @@ pub(super) const FAMILIES: &[&Family] = &[
     &qwen3_next::FAMILY,
     &qwen3_5::FAMILY,
     &qwen3_5_moe::FAMILY,
+    &qwen4_exp::FAMILY,
     &lfm2::FAMILY,
     &lfm2_moe::FAMILY,
     &minimax::FAMILY,

@@ -12,7 +12,7 @@ use super::{
     gemma4, gemma4_unified, glm4, glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1,
     kimi_vl, llama, llama4, llava_next_video, llava_onevision, minicpmv, ministral3, mistral,
     mistral4, molmo2, omni, ovis2, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3,
-    qwen3_5, qwen3_5_moe, qwen3_moe, readers,
+    qwen3_5, qwen3_5_moe, qwen3_moe, qwen4_exp, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -341,6 +341,7 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
         vision: &[VisionFamily::Glm4v],
         audio: None,
     },
+    qwen4_exp::WRAPPER,
     gemma4_unified::WRAPPER,
     in_tiles::LLAVA_NEXT,
     in_tiles::IDEFICS3,
@@ -451,12 +452,12 @@ const EXPERTS_BY_INPUT: ExpertNames = ExpertNames::Fused {
     is_interleaved: false,
 };
 /// Published checkpoints of Qwen3.5, and those of Qwen3-VL that transformers 5 writes.
-const EXPERTS_BY_OUTPUT: ExpertNames = ExpertNames::FusedByOutput {
+pub(super) const EXPERTS_BY_OUTPUT: ExpertNames = ExpertNames::FusedByOutput {
     inner: "mlp.experts.gate_up_proj",
     down_proj: "mlp.experts.down_proj",
 };
 /// Checkpoints of Qwen3.5 that transformers 5 writes.
-const EACH_EXPERT: ExpertNames = llama::MOE.experts;
+pub(super) const EACH_EXPERT: ExpertNames = llama::MOE.experts;
 
 /// Reads the fields of Gemma 3. HF's class has a cap of logits for its text model alone, and vLLM's
 /// for both, so no value is served. Published models have none.

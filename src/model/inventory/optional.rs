@@ -1,9 +1,11 @@
 //! The tensors that checkpoints may have: those that change no result, and AutoAWQ's divisors.
 
 use super::Shapes;
-use crate::model::config::{FeedForward, LatentConfig, Mixer, ModelConfig, OtherNorms};
+use crate::model::config::{
+    AttentionConfig, FeedForward, LatentConfig, Mixer, ModelConfig, OtherNorms,
+};
 use crate::model::family::{ExpertNames, QkvNames};
-use crate::model::{gemma3n, layers};
+use crate::model::{gemma3n, hyper, layers};
 use crate::weights::Checkpoint;
 
 /// The modules that choose the tokens of a sparse attention: HF `DeepseekV32Indexer`.
@@ -13,10 +15,16 @@ const INDEXER: [&str; 3] =
 const INDEXER_NORM: &str = "self_attn.indexer.k_norm";
 const INDEXER_BIAS: &str = "self_attn.indexer.k_norm.bias";
 
+/// The module of the same in an attention over heads, and its norms: HF `Qwen4ExpTextQSAIndexer`.
+const HEADS_INDEXER: &str = "self_attn.indexer.index_qk_proj";
+const HEADS_INDEXER_NORMS: [&str; 2] =
+    ["self_attn.indexer.q_layernorm", "self_attn.indexer.k_layernorm"];
+
 /// Returns the names of the tensors that `checkpoint` may have. Shapes are not compared.
 pub(super) fn names(config: &ModelConfig, checkpoint: &Checkpoint) -> Vec<String> {
     let mut names: Vec<String> = unread(config).into_iter().map(|(name, _)| name).collect();
     names.extend(config.optional_pooler_tensors.iter().cloned());
+    names.extend(hyper::optional(config));
     if checkpoint.is_awq() {
         names.extend(divisors(config));
     }
@@ -65,12 +73,15 @@ fn unread(config: &ModelConfig) -> Shapes {
 /// Returns the linear layers that an adapter may change without effect, because no result depends
 /// on them: those of the indexers.
 pub(in crate::model) fn unused_modules(config: &ModelConfig) -> Vec<String> {
-    let has_indexer = |index: &usize| {
-        let mixer = &config.layers[*index].mixer;
-        matches!(mixer, Mixer::Latent(LatentConfig { index_topk: Some(_), .. }))
+    let of_layer = |index: usize| {
+        let names: &[&str] = match &config.layers[index].mixer {
+            Mixer::Latent(LatentConfig { index_topk: Some(_), .. }) => &INDEXER,
+            Mixer::Attention(AttentionConfig { indexed_context: Some(_), .. }) => &[HEADS_INDEXER],
+            _ => &[],
+        };
+        names.iter().map(move |name| config.names.of_layer(index, name))
     };
-    let of_layer = |index| INDEXER.map(|name| config.names.of_layer(index, name));
-    (0..config.layers.len()).filter(has_indexer).flat_map(of_layer).collect()
+    (0..config.layers.len()).flat_map(of_layer).collect()
 }
 
 /// Adds the tensors of layer `index` that published checkpoints have and that change no result: the
@@ -93,6 +104,11 @@ fn add(tensors: &mut Shapes, config: &ModelConfig, index: usize) {
     {
         let unused = config.norms.after_mlp.filter(|_| norms.after_mlp.is_none());
         unused.iter().for_each(|name| weight(names.of_layer(index, name)));
+    }
+    if let Mixer::Attention(AttentionConfig { indexed_context: Some(_), .. }) = &layer.mixer {
+        for name in [HEADS_INDEXER].into_iter().chain(HEADS_INDEXER_NORMS) {
+            weight(names.of_layer(index, name));
+        }
     }
     if let Mixer::Latent(LatentConfig { index_topk: Some(_), .. }) = &layer.mixer {
         for name in INDEXER.into_iter().chain([INDEXER_NORM]) {

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{
-    Activation, CausalConv, GatedDeltaRule, GatedNorm, GroupNorm, causal_conv, gated_delta_rule,
-    gated_norm, profile::timed,
+    CausalConv, GatedDeltaRule, GatedNorm, GroupNorm, causal_conv, gated_delta_rule, gated_norm,
+    profile::timed,
 };
 
 use super::mamba2::Convolution;
@@ -112,7 +112,7 @@ impl DeltaNet {
             norm: GatedNorm {
                 norm: Some(norm),
                 norm_before_gate: true,
-                activation: Activation::Silu,
+                activation: activation::load(loader, place, config.gate)?,
                 gate_scale: 1.0,
             },
             out: Linear::load(loader, &out, config.values(), false)?,
@@ -229,6 +229,8 @@ mod tests {
             heads_take_turns: true,
             beta_max: 1.0,
             norm_eps: None,
+            gate: ActivationName::Silu,
+            ngrams: None,
         };
         assert_eq!(stored_rows(&config, 1), [0, 2, 4, 1, 3, 5]);
         assert_eq!(stored_rows(&config, 2), [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]);

@@ -30,7 +30,7 @@ impl RowMean {
     }
 
     /// Returns the mean of each row of `x`, `[rows, 1]`.
-    fn of(&self, x: Tensor<2>) -> Tensor<2> {
+    pub(in crate::model) fn of(&self, x: Tensor<2>) -> Tensor<2> {
         linear(x, &self.weight, None)
     }
 

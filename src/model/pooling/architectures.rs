@@ -6,7 +6,8 @@ use crate::model::families::{self, Entry, RANKERS, TWO_TOWERS, WRAPPERS, encoder
 use crate::model::wrapper::Wrapper;
 
 /// Families whose text models have a name of their own in transformers, beside multimodal ones.
-const TEXTS: [&str; 6] = ["Gemma3", "Gemma3n", "Gemma4", "Llama4", "Qwen3_5", "Qwen3_5Moe"];
+const TEXTS: [&str; 7] =
+    ["Gemma3", "Gemma3n", "Gemma4", "Llama4", "Qwen3_5", "Qwen3_5Moe", "Qwen4Exp"];
 
 /// The modules of the classifiers that HF's `…ForTokenClassification` have, each with the
 /// beginnings of the names of the classes.

@@ -28,6 +28,12 @@ pub(super) fn needed(architecture: &str) -> Value {
         "NemotronHPuzzleForCausalLM" => json!({
             "block_configs": [{ "block_type": "mamba" }, { "block_type": "moe" }],
         }),
+        "Qwen4ExpForCausalLM" => json!({
+            "layer_types": ["linear_attention", "full_attention"], "ple_layer_ids": [1],
+            "heads_per_ngram": 2, "ngram_vocab_size_base": 90, "eos_token_id": 2,
+            "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16,
+            "indexer_budget": 64, "indexer_compress_ratio": 8,
+        }),
         "KimiLinearForCausalLM" => {
             json!({ "layer_types": ["full_attention", "linear_attention"] })
         }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Outcome::{Honoured, Refused, Unchanged};
-use super::Row;
+use super::{ModelConfig, Row, base, fields};
 
 /// Returns the fields of a family, by its architecture without its end.
 pub(super) fn rows(architecture: &str) -> Option<Vec<Row>> {
@@ -137,10 +137,86 @@ pub(super) fn rows(architecture: &str) -> Option<Vec<Row>> {
             refused("tie_word_embeddings", json!(true)),
             refused("time_step_limit", json!([0.1, 0.2])),
         ],
+        "Qwen4Exp" => qwen4_exp_rows(),
         // `layer::recurrent::tests` has their fields, from recorded models.
         "Qwen3Next" | "Qwen3_5" | "Qwen3_5Moe" | "Lfm2" | "Lfm2Moe" | "MiniMax" => Vec::new(),
         _ => return None,
     })
+}
+
+/// The fields of Qwen4-Exp. The second layer has attention.
+fn qwen4_exp_rows() -> Vec<Row> {
+    vec![
+        ("hc_count", json!(2), Honoured),
+        ("hc_lowrank", json!(8), Honoured),
+        ("ple_layer_ids", json!(null), Honoured),
+        ("ple_embed_dim", json!(32), Honoured),
+        ("ple_conv_kernel_size", json!(2), Honoured),
+        ("ngram_size", json!(2), Honoured),
+        ("heads_per_ngram", json!(4), Honoured),
+        ("ngram_vocab_size_base", json!(98), Honoured),
+        ("make_ngram_vocab_size_divisible_by", json!(9), Honoured),
+        ("seed", json!(-5), Honoured),
+        ("split_ngram_parts", json!(3), Honoured),
+        ("eos_token_id", json!([3, 2]), Honoured),
+        ("indexer_budget", json!(72), Honoured),
+        ("indexer_compress_ratio", json!(4), Honoured),
+        ("output_gate_type", json!("sigmoid"), Honoured),
+        ("layer_types", json!(["linear_attention", "linear_attention"]), Honoured),
+        ("partial_rotary_factor", json!(0.5), Honoured),
+        ("attention_bias", json!(true), Honoured),
+        ("linear_num_key_heads", json!(4), Honoured),
+        ("linear_conv_kernel_dim", json!(2), Honoured),
+        ("num_experts", json!(16), Honoured),
+        ("num_experts_per_tok", json!(3), Honoured),
+        ("moe_intermediate_size", json!(8), Honoured),
+        ("shared_expert_intermediate_size", json!(8), Honoured),
+        ("norm_topk_prob", json!(false), Honoured),
+        ("rms_norm_eps", json!(0.5), Honoured),
+        ("layer_types", json!(["linear_attention", "indexed_attention"]), Unchanged),
+        ("layer_types", json!(["linear_attention", "qwen_sparse_attention"]), Unchanged),
+        ("ple_layer_ids", json!([1, 1]), Unchanged),
+        ("output_gate_type", json!("swish"), Unchanged),
+        // The indexer is not read.
+        ("indexer_n_heads", json!(4), Unchanged),
+        ("indexer_head_dim", json!(32), Unchanged),
+        ("hc_count", json!(1), Refused),
+        ("hc_count", json!(65), Refused),
+        ("ple_layer_ids", json!([2]), Refused),
+        ("ple_layer_ids", json!([3]), Refused),
+        ("ngram_size", json!(1), Refused),
+        ("ple_embed_dim", json!(30), Refused),
+        ("eos_token_id", json!(null), Refused),
+        ("indexer_kv_heads", json!(2), Refused),
+        ("indexer_budget", json!(60), Refused),
+        ("indexer_head_dim", json!(null), Refused),
+        ("output_gate_type", json!("gelu"), Refused),
+        ("hidden_act", json!("gelu"), Refused),
+        ("use_sliding_window", json!(true), Refused),
+        ("layer_types", json!(["linear_attention"]), Refused),
+    ]
+}
+
+/// A context of more tokens than the indexer chooses is refused, and never the default. The tokens
+/// behind the last whole block are always chosen.
+#[test]
+fn contexts_are_bounded_by_the_choice_of_blocks() {
+    let read = |changes: Value, requested| {
+        let mut config = base("Qwen4ExpForCausalLM");
+        for (field, value) in changes.as_object().unwrap() {
+            config[field] = value.clone();
+        }
+        let config = ModelConfig::of_source(&fields(config).into(), requested);
+        config.map(|config| config.max_model_len).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(json!({}), None), Ok(71));
+    assert_eq!(read(json!({}), Some(40)), Ok(40));
+    assert!(read(json!({}), Some(72)).unwrap_err().contains("71"));
+    let without = json!({
+        "indexer_n_heads": null, "indexer_kv_heads": null, "indexer_head_dim": null,
+        "indexer_budget": null, "indexer_compress_ratio": null,
+    });
+    assert_eq!(read(without, None), Ok(1_024));
 }
 
 /// The fields of Mamba.

@@ -1,6 +1,6 @@
 //! The kinds of mixers, and the devices that have kernels for them.
 
-use super::{LayerConfig, Mixer, RecurrentConfig};
+use super::{DeltaNetConfig, LayerConfig, Mixer, RecurrentConfig};
 
 /// A kind of mixer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) enum MixerKind {
     Mamba,
     Mamba2,
     DeltaNet,
+    /// Embeddings of n-grams before a gated delta rule.
+    Ngrams,
     KimiDelta,
     ShortConv,
     Lightning,
@@ -37,6 +39,7 @@ impl MixerKind {
             Self::Mamba => "Mamba",
             Self::Mamba2 => "Mamba 2",
             Self::DeltaNet => "gated delta rules",
+            Self::Ngrams => "embeddings of n-grams",
             Self::KimiDelta => "Kimi's delta rules",
             Self::ShortConv => "short convolutions",
             Self::Lightning => "lightning attention",
@@ -47,9 +50,12 @@ impl MixerKind {
     /// Returns whether GPUs have kernels for it. The CPU has kernels for all kinds.
     pub(crate) fn runs_on_gpus(self) -> bool {
         match self {
-            Self::RoundedAlibi | Self::Disentangled | Self::KimiDelta | Self::LatentBothSides => {
-                false
-            }
+            // The rows of n-grams are computed on the CPU, from states that the device holds.
+            Self::RoundedAlibi
+            | Self::Disentangled
+            | Self::KimiDelta
+            | Self::LatentBothSides
+            | Self::Ngrams => false,
             Self::Attention
             | Self::RelativePositions
             | Self::Latent
@@ -74,7 +80,7 @@ pub(crate) fn kinds(layers: &[LayerConfig]) -> Vec<MixerKind> {
     kinds
 }
 
-/// Returns the kinds of a mixer. Two mixers may be parallel.
+/// Returns the kinds of a mixer. Two mixers may be parallel, or one may read n-grams.
 fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
     let attention = mixer.attention().map(|attention| match attention.distance_biases {
         _ if attention.disentangled.is_some() => MixerKind::Disentangled,
@@ -95,5 +101,11 @@ fn of_mixer(mixer: &Mixer) -> [Option<MixerKind>; 2] {
         Mixer::Recurrent(RecurrentConfig::Griffin(_)) => Some(MixerKind::Griffin),
         Mixer::Recurrent(RecurrentConfig::Kimi(_)) => Some(MixerKind::KimiDelta),
     };
-    [attention, other]
+    let ngrams = match mixer {
+        Mixer::Recurrent(RecurrentConfig::DeltaNet(DeltaNetConfig { ngrams: Some(_), .. })) => {
+            Some(MixerKind::Ngrams)
+        }
+        _ => None,
+    };
+    [attention.or(ngrams), other]
 }

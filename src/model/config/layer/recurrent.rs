@@ -11,7 +11,7 @@ use super::heads::num_heads;
 use super::windows::{FULL, num_layers};
 use super::{ActivationName, LayerConfig, Mixer, read_alike};
 use crate::model::config::file::Fields;
-use crate::model::config::{ConfigError, SIZE_MAX};
+use crate::model::config::{ConfigError, NgramConfig, SIZE_MAX};
 use crate::model::family::Family;
 pub use kimi::KimiDeltaConfig;
 pub use lightning::LightningConfig;
@@ -63,6 +63,10 @@ pub struct DeltaNetConfig {
     pub beta_max: f32,
     /// The number added to the mean squares of outputs. `None`: that of the model's norms.
     pub norm_eps: Option<f32>,
+    /// The activation of the outputs' gates.
+    pub gate: ActivationName,
+    /// The embeddings of n-grams before the rule, whose windows are in the same state.
+    pub ngrams: Option<NgramConfig>,
 }
 
 /// The modules of a gated delta rule's projections.
@@ -188,6 +192,8 @@ impl DeltaNetConfig {
             heads_take_turns: false,
             beta_max: 1.0,
             norm_eps: None,
+            gate: ActivationName::Silu,
+            ngrams: None,
         };
         let Self { num_key_heads, num_heads, .. } = config;
         if !num_heads.is_multiple_of(num_key_heads) {
@@ -248,6 +254,24 @@ impl DeltaNetConfig {
     pub(crate) fn heads_at(&self) -> usize {
         CausalConv::state_len(self.conv_channels(), self.kernel).next_multiple_of(LINE_FLOATS)
     }
+
+    /// Returns the place of the windows of n-grams in the layer's state, after the heads' states.
+    /// It begins a cache line.
+    pub(crate) fn ngrams_at(&self) -> usize {
+        self.own_state_len().next_multiple_of(LINE_FLOATS)
+    }
+
+    /// Returns the f32 of the convolution's window and of the heads' states.
+    fn own_state_len(&self) -> usize {
+        self.heads_at() + self.heads().state_len()
+    }
+
+    fn state_len(&self) -> usize {
+        match &self.ngrams {
+            None => self.own_state_len(),
+            Some(ngrams) => self.ngrams_at() + ngrams.state_len(),
+        }
+    }
 }
 
 impl ShortConvConfig {
@@ -277,7 +301,7 @@ impl RecurrentConfig {
     /// Returns the f32 of a sequence's state.
     pub(crate) fn state_len(&self) -> usize {
         match self {
-            Self::DeltaNet(config) => config.heads_at() + config.heads().state_len(),
+            Self::DeltaNet(config) => config.state_len(),
             Self::ShortConv(config) => CausalConv::state_len(config.channels, config.kernel),
             Self::Griffin(config) => config.lru_at() + config.width,
             Self::Kimi(config) => config.heads_at() + config.heads().state_len(),
