@@ -19,8 +19,7 @@ use super::source::{ConfigSource, architecture};
 use super::{
     ActivationName, AltUpConfig, AttentionConfig, ConfigError, FeedForward, Gemma4Config,
     HyperConfig, LayerConfig, MediaTokens, MlpConfig, NgptConfig, Passes, SharedBlocks,
-    SkipConnection,
-    causality, layer, max_model_len, quantization, unsupported, wrapped,
+    SkipConnection, causality, layer, max_model_len, quantization, unsupported, wrapped,
 };
 use crate::model::families::{self, Entry};
 use crate::model::family::{Defaults, Family, LayerNorms, TextPlace, WeightNames};

@@ -170,12 +170,13 @@ use super::audio::AudioFamily;
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
     EmbeddingProjections, Factors, FeedForward, Fields, GateClamp, GateForm, Gemma4Config,
-    GriffinConfig, GroupScoring, HyperConfig, KimiDeltaConfig, LayerConfig, LightningConfig, LightningNames,
-    LowRankQueries, Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig, MambaFields,
-    MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NgptConfig, NgramConfig, NormedResidual,
-    OtherNorms, ParallelConfig, Passes, PerLayerConfig, RecurrentConfig, RopeScaling, SIZE_MAX,
-    Scoring, Section, SharedBlocks, SharedExpert, ShortConvConfig, SkipConnection, StateLayers,
-    TemperatureConfig, WindowRule, hybrid, inner_size, mixers_alone, read_alike,
+    GriffinConfig, GroupScoring, HyperConfig, KimiDeltaConfig, LayerConfig, LightningConfig,
+    LightningNames, LowRankQueries, Mamba2Fields, Mamba2Multipliers, Mamba2Norm, MambaConfig,
+    MambaFields, MambaNorms, Mixer, MixerKind, MlpConfig, ModelConfig, MoeConfig, NgptConfig,
+    NgramConfig, NormedResidual, OtherNorms, ParallelConfig, Passes, PerLayerConfig,
+    RecurrentConfig, RopeScaling, SIZE_MAX, Scoring, Section, SharedBlocks, SharedExpert,
+    ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule, hybrid,
+    inner_size, mixers_alone, read_alike,
 };
 use super::encoder_class::EncoderHead;
 use super::family::{
