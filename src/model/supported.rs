@@ -57,10 +57,13 @@ impl SupportedModels {
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
         let is_pair = TWO_TOWERS.contains(wrapper);
-        let is_of_tokens = LATE_INTERACTION.iter().any(|(it, _)| it == wrapper);
+        let head = LATE_INTERACTION.iter().find(|(it, _)| it == wrapper).map(|(_, head)| *head);
+        let is_of_tokens =
+            matches!(head, Some(EncoderHead::TokenVectors { .. } | EncoderHead::TokenStates));
         let media = match (wrapper.vision.is_empty(), wrapper.audio) {
             (false, _) if is_pair => "vectors of texts and of images",
             (false, _) if is_of_tokens => "text and images, a vector for each token",
+            (false, _) if head.is_some() => "text and images, vectors",
             (false, Some(_)) => "text, images and sounds",
             (false, _) if wrapper.vision.iter().any(|family| family.hears()) => {
                 "text, images and sounds"
@@ -87,7 +90,9 @@ impl SupportedModels {
             EncoderHead::Sequence(_) => "encoder: classes, scores of pairs",
             EncoderHead::Tokens(_) => "encoder: classes of tokens",
             EncoderHead::MaskedLm(_) => "encoder: sparse vectors (SPLADE)",
-            EncoderHead::TokenVectors { .. } => "encoder: a vector for each token (ColBERT)",
+            EncoderHead::TokenVectors { .. } | EncoderHead::TokenStates => {
+                "encoder: a vector for each token (ColBERT)"
+            }
             EncoderHead::Projected { .. } => "encoder: vectors, behind a layer",
             EncoderHead::Listwise { .. } => "ranks documents in one prompt, causal attention",
             EncoderHead::Threefold => "encoder: vectors, and vectors and weights of tokens",

@@ -137,7 +137,14 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
             &["resample", "do_resize", "max_soft_tokens"]
         }
         VisionFamily::Idefics3 => {
-            &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
+            &[
+                "size",
+                "max_image_size",
+                "resample",
+                "do_resize",
+                "do_image_splitting",
+                "max_image_tiles",
+            ]
         }
         VisionFamily::Llama4 => {
             &["size", "resample", "do_resize", "max_patches", "resize_to_max_canvas"]

@@ -66,6 +66,7 @@ impl EncoderHead {
             | Self::Pooled(_)
             | Self::MaskedLm(_)
             | Self::TokenVectors { .. }
+            | Self::TokenStates
             | Self::Projected { .. }
             | Self::Listwise { .. }
             | Self::Threefold => None,
@@ -105,7 +106,8 @@ impl EncoderPlan {
             EncoderHead::Listwise { layers, .. } => Some(layers),
             _ => None,
         };
-        let is_of_tokens = matches!(head, EncoderHead::TokenVectors { .. });
+        let is_of_tokens =
+            matches!(head, EncoderHead::TokenVectors { .. } | EncoderHead::TokenStates);
         let projects_tokens_alone = is_of_tokens || listwise.is_some();
         Ok(Self {
             sequence,
@@ -115,6 +117,14 @@ impl EncoderPlan {
             projects_tokens_alone,
             listwise,
         })
+    }
+
+    /// Returns whether the class itself divides vectors by their lengths.
+    pub(super) fn normalizes(&self) -> bool {
+        match self.projection {
+            Some(projection) => projection.has_bias != Some(false),
+            None => self.projects_tokens_alone && self.listwise.is_none(),
+        }
     }
 
     /// Returns the names of the tensors of projections, whose rows are known when they are loaded.
