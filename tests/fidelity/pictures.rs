@@ -1,5 +1,6 @@
 //! Compares what models that pool make of texts and images with transformers in float32.
-//! `make_pictures.py` made the models of two towers, and recorded all answers.
+//! `make_pictures.py` and `make_embedders.py` made the models of two towers and those of late
+//! interaction, and recorded all answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -208,6 +209,11 @@ pictures! {
     colqwen2_5: "colqwen2_5",
     colpali: "colpali",
     colmodernvbert: "colmodernvbert",
+    modernvbert: "modernvbert",
+    modernvbert_class: "modernvbert-class",
+    colultravbert: "colultravbert",
+    colultravbert_older: "colultravbert-older",
+    ultravbert: "ultravbert",
     colqwen3: "colqwen3",
     colqwen3_ops: "colqwen3-ops",
     colqwen3_5: "colqwen3_5",
