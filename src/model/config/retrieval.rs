@@ -1,5 +1,5 @@
-//! The config of the multimodal classes that only pool: HF's classes of late interaction, which have
-//! a model of texts and images in `vlm_config`, and configs that do not name their class.
+//! The config of the multimodal classes that only pool: HF's classes of late interaction, which
+//! have a model of texts and images in `vlm_config`, and configs that do not name their class.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ const CLASSES: [(&str, &[&str]); 3] = [
 const MODERN: &str = "modernvbert";
 /// The `model_type` of UltraVBERT, whose config has the same fields.
 const ULTRA: &str = "ultravbert";
-/// The classes of configs without `architectures`, by their `model_type`: those of HF's `AutoModel`,
-/// and of vLLM's `ColUltraVBertConfig`.
+/// The classes of configs without `architectures`, by their `model_type`: those of HF's
+/// `AutoModel`, and of vLLM's `ColUltraVBertConfig`.
 const INFERRED: [(&str, &str); 4] = [
     ("colmodernvbert", "ColModernVBertForRetrieval"),
     (MODERN, "ModernVBertModel"),

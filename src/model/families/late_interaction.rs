@@ -20,8 +20,8 @@ use crate::model::encoder_class::EncoderHead;
 const COL_QWEN2: &str = "ColQwen2ForRetrieval";
 const COL_PALI: &str = "ColPaliForRetrieval";
 const COL_MODERN: &str = "ColModernVBertForRetrieval";
-/// The class that HF's `AutoModel` has for ModernVBERT. As in vLLM, it is served with the projection
-/// of ColModernVBERT's authors, whose configs name no class.
+/// The class that HF's `AutoModel` has for ModernVBERT. As in vLLM, it is served with the
+/// projection of ColModernVBERT's authors, whose configs name no class.
 const MODERN_VBERT: &str = "ModernVBertModel";
 const COL_ULTRA: &str = "ColUltraVBertForRetrieval";
 const ULTRA_VBERT: &str = "UltraVBertModel";
@@ -47,7 +47,7 @@ const OF_AUTHORS: EncoderHead = EncoderHead::TokenVectors {
 };
 
 /// The classes, each with its head.
-pub(in crate::model) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] = &[
+pub(super) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] = &[
     (COL_QWEN2_CLASS, HEAD),
     (COL_PALI_CLASS, HEAD),
     (COL_MODERN_CLASS, MODERN_HEAD),

@@ -30,6 +30,7 @@ mod deepseek_v3;
 mod deepseek_v32;
 mod dots1;
 mod dots_ocr;
+mod embedding_gemma2;
 pub(super) mod encoders;
 mod ernie4_5;
 mod ernie4_5_moe;
@@ -171,6 +172,7 @@ use super::config::{
     SharedExpert, ShortConvConfig, SkipConnection, StateLayers, TemperatureConfig, WindowRule,
     hybrid, inner_size, mixers_alone, read_alike,
 };
+use super::encoder_class::EncoderHead;
 use super::family::{
     AttentionNames, AxesRule, Bias, Defaults, ExpertNames, Family, HeadNormRule, KvNames,
     LatentNames, LatentRule, LayerNorms, LayerRule, MlpNames, MlpRule, MoeNames, MtpForm, NormKind,
@@ -179,7 +181,7 @@ use super::family::{
 };
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
-pub(super) use late_interaction::{COL_QWEN3_5, LATE_INTERACTION};
+pub(super) use late_interaction::COL_QWEN3_5;
 pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
@@ -394,12 +396,24 @@ pub(super) fn text_family(name: &str) -> Option<&'static Family> {
 pub(super) const RANKERS: &[(&str, &str)] =
     &[("JinaVLForRanking", "Qwen2VLForConditionalGeneration")];
 
+/// Returns the multimodal classes that only pool, with their heads. Those of two towers are apart.
+pub(super) fn pooled_wrappers() -> impl Iterator<Item = &'static (Wrapper, EncoderHead)> {
+    late_interaction::LATE_INTERACTION.iter().chain(embedding_gemma2::EMBEDDING_GEMMA2)
+}
+
+/// Returns the longest context of a multimodal class without the setting, if it is not that of all
+/// its positions.
+pub(super) fn usual_length(wrapper: &Wrapper) -> Option<usize> {
+    let is_long = embedding_gemma2::EMBEDDING_GEMMA2.iter().any(|(known, _)| known == wrapper);
+    is_long.then_some(embedding_gemma2::USUAL_LENGTH)
+}
+
 /// Returns the multimodal class that the `architectures` entry `name` is, or has another head of.
 pub(super) fn wrapper_of(name: &str) -> Option<&'static Wrapper> {
     let ranker = RANKERS.iter().find(|(known, _)| *known == name);
     let name = ranker.map_or(name, |(_, base)| *base);
-    let of_tokens = LATE_INTERACTION.iter().map(|(wrapper, _)| wrapper);
-    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(of_tokens);
+    let that_pool = pooled_wrappers().map(|(wrapper, _)| wrapper);
+    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(that_pool);
     all.find(|wrapper| {
         wrapper.architecture == name || wrapper.classifier().as_deref() == Some(name)
     })

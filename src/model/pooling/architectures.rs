@@ -3,7 +3,7 @@
 
 use super::plan::{Origin, RewardHead};
 use crate::model::families::{
-    self, Entry, LATE_INTERACTION, RANKERS, TWO_TOWERS, WRAPPERS, encoders,
+    self, Entry, RANKERS, TWO_TOWERS, WRAPPERS, encoders, pooled_wrappers,
 };
 use crate::model::wrapper::Wrapper;
 
@@ -128,13 +128,12 @@ pub(in crate::model) fn wrapped() -> impl Iterator<Item = (String, &'static Wrap
         .filter_map(|wrapper| Some((wrapper.classifier()?, wrapper, Origin::Classifier)));
     let towers = TWO_TOWERS.iter();
     let towers = towers.map(|it| (it.architecture.to_owned(), it, Origin::Backbone));
-    let of_tokens = LATE_INTERACTION
-        .iter()
+    let with_heads = pooled_wrappers()
         .map(|(it, head)| (it.architecture.to_owned(), it, Origin::Encoder(*head)));
     let rankers = RANKERS.iter().filter_map(|(name, base)| {
         Some(((*name).to_owned(), families::wrapper_of(base)?, Origin::Ranker))
     });
-    classifiers.chain(towers).chain(of_tokens).chain(rankers)
+    classifiers.chain(towers).chain(with_heads).chain(rankers)
 }
 
 #[cfg(test)]

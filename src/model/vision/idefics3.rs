@@ -1,5 +1,5 @@
-//! The projector of Idefics 3 (HF `Idefics3Connector`), and of the classes with its images that only
-//! pool (HF `ModernVBertConnector`, `UltraVBertConnector`). A square of patches becomes one
+//! The projector of Idefics 3 (HF `Idefics3Connector`), and of the classes with its images that
+//! only pool (HF `ModernVBertConnector`, `UltraVBertConnector`). A square of patches becomes one
 //! embedding. In UltraVBERT, a norm is behind the layer.
 
 use super::projector::ProjectorConfig;

@@ -22,10 +22,7 @@ pub(super) const FAMILY: Family = Family {
         ..llama::DEFAULTS
     },
     windows: WindowRule::AllButEvery { period: 3, field: None },
-    rope: RopeRule {
-        sliding: Some(SlidingRope { theta: None, default: 10_000.0 }),
-        ..llama::ROPE
-    },
+    rope: RopeRule { sliding: Some(SlidingRope { theta: None, default: 10_000.0 }), ..llama::ROPE },
     layers: LayerRule::Own(read_layers),
     other_names: Some(&OF_THE_AUTHORS),
     adjust,
