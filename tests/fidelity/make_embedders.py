@@ -140,6 +140,7 @@ def ultravbert(name, seed, fields, rename, pixels, task="token_embed", vision=No
     """UltraVBERT. `fields` are those beside its parts, and `rename` changes the names of tensors.
     Without `connector_norm`, the norm behind the connector is left out, as in vLLM's class."""
     inner, own = models()["idefics3"]()
+    text = text or {}
     tower = dict(
         hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=2,
         image_size=32, patch_size=8, vision_use_head=False,
@@ -148,7 +149,7 @@ def ultravbert(name, seed, fields, rename, pixels, task="token_embed", vision=No
         vocab_size=512, hidden_size=32, intermediate_size=48, num_hidden_layers=4,
         num_attention_heads=4, max_position_embeddings=512, sliding_window=9, pad_token_id=0,
         bos_token_id=2, eos_token_id=3,
-    ) | (text or {}))  # fmt: skip
+    ) | text)  # fmt: skip
     config = UltraVBertConfig(
         text_config=text_config, vision_config=SiglipVisionConfig(**tower | (vision or {})),
         image_token_id=inner.image_token_id, pixel_shuffle_factor=2,
@@ -160,6 +161,10 @@ def ultravbert(name, seed, fields, rename, pixels, task="token_embed", vision=No
         del tensors["connector.norm.weight"]
     tensors = {rename(key): value for key, value in tensors.items()}
     outer = config.to_dict() | dict(architectures=None, dtype="bfloat16") | fields
+    older = {field: text[field] for field in ("attention_windows", "rope_theta") if field in text}
+    if older:
+        outer["text_config"] |= older | dict(rope_parameters=None, layer_types=None)
+        outer["text_config"]["sliding_window"] = 128
     folder, processor = write(name, tensors, outer, own | pixels)
     model = model.float().eval()
     states = lambda **inputs: model(**inputs).last_hidden_state[0]
@@ -267,6 +272,15 @@ MAKERS = {
         n, 21, dict(architectures=["UltraVBertModel"]), as_saved,
         dict(image_processor_type="UltraVBertImageProcessor", max_image_tiles=2), task="embed",
         text=dict(rms_norm_eps=1e-2, attention_bias=True, mlp_bias=True),
+    ),  # fmt: skip
+    # The text model's fields are those of the first checkpoints of UltraBERT.
+    "ultravbert-tokens": lambda n: ultravbert(
+        n, 25, dict(architectures=["UltraVBertModel"]), as_saved, dict(do_image_splitting=False),
+        vision=dict(hidden_act="gelu"),
+        text=dict(
+            attention_windows=[0, 7, 7, 0], rope_theta=[5_000.0, 200.0, 200.0, 5_000.0],
+            hidden_act="gelu", head_dim=12,
+        ),
     ),  # fmt: skip
     "embedding_gemma2": lambda n: embedding_gemma2(
         n, 22, "embed",

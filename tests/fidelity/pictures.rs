@@ -214,6 +214,7 @@ pictures! {
     colultravbert: "colultravbert",
     colultravbert_older: "colultravbert-older",
     ultravbert: "ultravbert",
+    ultravbert_tokens: "ultravbert-tokens",
     embedding_gemma2: "embedding_gemma2",
     embedding_gemma2_tokens: "embedding_gemma2-tokens",
     embedding_gemma2_text: "embedding_gemma2-text",
