@@ -38,7 +38,8 @@ pub(crate) enum EncoderHead {
         /// each vector by its length themselves.
         has_bias: Option<bool>,
     },
-    /// None: the hidden state of each token is its vector. The class divides each by its length.
+    /// None: the hidden state of each token is its vector, which the class divides by its length.
+    /// Texts have no vector.
     TokenStates,
     /// A projection of each hidden state without a bias: a matrix whose rows decide the width.
     /// Texts and tokens have vectors.

@@ -4,7 +4,7 @@ use super::audio;
 use super::config::{WindowRule, gguf_architectures};
 use super::encoder_class::{EncoderClass, EncoderHead};
 use super::encoder_decoder::text;
-use super::families::{FAMILIES, TWO_TOWERS, WRAPPERS, encoders, with_heads};
+use super::families::{FAMILIES, TWO_TOWERS, WRAPPERS, encoders, pooled_wrappers};
 use super::family::{Bias, Family, HeadNormRule, NormKind, PositionRule};
 use super::static_embedding;
 use super::wrapper::Wrapper;
@@ -35,7 +35,7 @@ pub fn supported_models() -> Vec<SupportedModels> {
 
 /// Returns the multimodal classes that only pool.
 fn that_pool() -> impl Iterator<Item = &'static Wrapper> {
-    TWO_TOWERS.iter().chain(with_heads().map(|(wrapper, _)| wrapper))
+    TWO_TOWERS.iter().chain(pooled_wrappers().map(|(wrapper, _)| wrapper))
 }
 
 /// Returns whether models of this architecture have parts for media, which are not served.
@@ -57,7 +57,7 @@ impl SupportedModels {
     fn of_wrapper(wrapper: &Wrapper) -> Self {
         let Wrapper { architecture, model_type, models, texts, .. } = *wrapper;
         let is_pair = TWO_TOWERS.contains(wrapper);
-        let of_head = with_heads().find(|(it, _)| it == wrapper).map(|(_, head)| match head {
+        let of_head = pooled_wrappers().find(|(it, _)| it == wrapper).map(|(_, head)| match head {
             EncoderHead::Pooled(_) => "vectors of texts and images",
             EncoderHead::Sequence(_) => "text and images, scores of pairs",
             _ => "text and images, a vector for each token",

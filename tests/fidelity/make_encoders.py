@@ -82,6 +82,17 @@ EURO = dict(
     bos_token_id=2,
     eos_token_id=3,
 )
+ULTRA = dict(
+    TINY,
+    sliding_window=9,
+    rope_parameters=dict(
+        sliding_attention=dict(rope_type="default", rope_theta=900.0),
+        full_attention=dict(rope_type="default", rope_theta=70_000.0),
+    ),
+    pad_token_id=0,
+    bos_token_id=2,
+    eos_token_id=3,
+)
 PRIVACY = dict(
     TINY,
     num_key_value_heads=2,
@@ -744,6 +755,14 @@ def of_nomic(tensors):
     return out
 
 
+def of_ultra(tensors):
+    """The names in the first checkpoints of UltraBERT."""
+    return {
+        f"ultrabert.{name.removeprefix('model.')}" if name.startswith("model.") else name: tensor
+        for name, tensor in tensors.items()
+    }
+
+
 def of_jina(tensors):
     """The names in the folders of Jina's authors."""
     out, layers = {}, {}
@@ -1012,6 +1031,51 @@ def makers(maker):
             hf.EuroBertForMaskedLM,
             hf.EuroBertConfig(**EURO, tie_word_embeddings=True),
             39,
+        ),
+        "ultrabert-cls": lambda n: vectors(
+            n, "modern", hf.UltrabertConfig(**ULTRA, num_key_value_heads=2), 95, "cls"
+        ),
+        "ultrabert-mean": lambda n: vectors(
+            n,
+            "modern",
+            hf.UltrabertConfig(
+                **dict(ULTRA, rms_norm_eps=1e-3, hidden_act="gelu", attention_bias=True),
+                layer_types=["full_attention", "sliding_attention", "full_attention"],
+                head_dim=16,
+            ),
+            96,
+            "mean",
+        ),
+        "ultrabert-score": lambda n: classes(
+            n,
+            "modern",
+            hf.UltrabertForSequenceClassification,
+            hf.UltrabertConfig(**ULTRA, mlp_bias=True),
+            97,
+            1,
+        ),
+        "ultrabert-class": lambda n: classes(
+            n,
+            "modern",
+            hf.UltrabertForSequenceClassification,
+            hf.UltrabertConfig(**ULTRA, classifier_pooling="mean"),
+            98,
+            3,
+        ),
+        "ultrabert-tokens": lambda n: by_token(
+            n, "modern", hf.UltrabertForTokenClassification, hf.UltrabertConfig(**ULTRA), 99
+        ),
+        # The names and the fields of the first checkpoints.
+        "ultrabert-older": lambda n: maker.renamed(
+            n,
+            "ultrabert-score",
+            "UltrabertForSequenceClassification",
+            "ultrabert",
+            of_ultra,
+            dict(
+                attention_windows=[9, 9, 0], rope_theta=[900.0, 900.0, 70_000.0],
+                sliding_window=128, layer_types=None, rope_parameters=None,
+            ),
         ),
         "nomic-mean": lambda n: vectors(n, "words", hf.NomicBertConfig(**nomic), 20, "mean"),
         "nomic-authors": lambda n: maker.renamed(

@@ -1,6 +1,6 @@
 //! Compares what models that pool make of texts and images with transformers in float32.
-//! `make_pictures.py` made the models of two towers, and recorded all answers but those of
-//! `make_nemotron_vl.py`.
+//! `make_pictures.py` and `make_embedders.py` made the models of two towers and those of late
+//! interaction. They recorded all answers but those of `make_nemotron_vl.py`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -209,6 +209,15 @@ pictures! {
     colqwen2_5: "colqwen2_5",
     colpali: "colpali",
     colmodernvbert: "colmodernvbert",
+    modernvbert: "modernvbert",
+    modernvbert_class: "modernvbert-class",
+    colultravbert: "colultravbert",
+    colultravbert_older: "colultravbert-older",
+    ultravbert: "ultravbert",
+    ultravbert_tokens: "ultravbert-tokens",
+    embedding_gemma2: "embedding_gemma2",
+    embedding_gemma2_tokens: "embedding_gemma2-tokens",
+    embedding_gemma2_text: "embedding_gemma2-text",
     colqwen3: "colqwen3",
     colqwen3_ops: "colqwen3-ops",
     colqwen3_5: "colqwen3_5",

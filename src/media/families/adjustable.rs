@@ -138,9 +138,14 @@ fn changed_by_clients(family: VisionFamily) -> &'static [&'static str] {
         VisionFamily::Gemma4 | VisionFamily::Gemma4Unified => {
             &["resample", "do_resize", "max_soft_tokens"]
         }
-        VisionFamily::Idefics3 => {
-            &["size", "max_image_size", "resample", "do_resize", "do_image_splitting"]
-        }
+        VisionFamily::Idefics3 => &[
+            "size",
+            "max_image_size",
+            "resample",
+            "do_resize",
+            "do_image_splitting",
+            "max_image_tiles",
+        ],
         VisionFamily::Llama4 => {
             &["size", "resample", "do_resize", "max_patches", "resize_to_max_canvas"]
         }

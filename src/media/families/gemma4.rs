@@ -139,9 +139,14 @@ impl Gemma4 {
     ) -> Result<Self, ConfigError> {
         let images = Gemma4Images::read(family, outer)?;
         let [image_token, video_token] = images.placeholders;
-        let videos = VideoRules::read(processor, images);
-        let videos =
-            videos.map_err(|error| format!("the model's processor of videos: {}", reason(&error)));
+        let videos = match outer.text("model_type")? {
+            // Its frames have no times, and are chosen in another way.
+            Some("embedding_gemma2") => {
+                Err("videos of EmbeddingGemma 2 are not supported".to_owned())
+            }
+            _ => VideoRules::read(processor, images)
+                .map_err(|error| format!("the model's processor of videos: {}", reason(&error))),
+        };
         Ok(Self {
             image_token: [image_token],
             video_token: [video_token],

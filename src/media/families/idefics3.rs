@@ -1,5 +1,6 @@
 //! Images of Idefics 3 and SmolVLM: tiles of one size, and the whole image in that size (HF
-//! `Idefics3ImageProcessor`, `Idefics3Processor`).
+//! `Idefics3ImageProcessor`, `Idefics3Processor`). UltraVBERT has a limit of tiles beside them (HF
+//! `UltraVBertImageProcessor`).
 
 use image::RgbImage;
 use playhouse_actors::{
@@ -15,11 +16,15 @@ use super::resize::{Filter, Pixels};
 use super::{fields, item, tiles};
 use crate::media::processor::FamilyProcessor;
 use crate::model::ConfigError;
-use crate::model::config::Fields;
+use crate::model::config::{Fields, INNER_TYPE};
 use crate::model::vision::{ProcessorConfig, TileImages, VisionFamily};
 
 /// The longest side after the first resize.
 const LONGEST: usize = 4_096;
+
+/// The class of UltraVBERT's processor, and its most tiles by default.
+const ULTRA: &str = "UltraVBertImageProcessor";
+const ULTRA_TILES: usize = 27;
 
 /// The processor of one model.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub(super) struct Idefics3 {
     /// Pixels on a side of a tile.
     side: usize,
     longest: usize,
+    /// The most tiles of an image, beside the whole image. A larger image becomes smaller.
+    max_tiles: Option<usize>,
     splits: bool,
     filter: Filter,
 }
@@ -57,7 +64,9 @@ impl Idefics3 {
             let size = fields.nested(field)?.unwrap_or_else(|| Fields::empty_in(fields));
             Ok::<_, ConfigError>(size.size("longest_edge")?.unwrap_or(default))
         };
-        let (side, longest) = (edge(TILE, 364)?, edge("size", 4 * 364)?);
+        let is_ultra = fields::class(fields)?.as_deref() == Some(ULTRA);
+        let [side, longest] = if is_ultra { [512, 3_072] } else { [364, 4 * 364] };
+        let (side, longest) = (edge(TILE, side)?, edge("size", longest)?);
         if side != images.image_size {
             let expected = format!("longest_edge {}, the tower's image_size", images.image_size);
             return Err(fields.invalid(TILE, &expected));
@@ -74,6 +83,11 @@ impl Idefics3 {
             num_embeds: images.num_embeds,
             side,
             longest,
+            max_tiles: match is_ultra || outer.text(INNER_TYPE)? == Some("ultravbert") {
+                true => fields.size("max_image_tiles")?.or(is_ultra.then_some(ULTRA_TILES)),
+                // HF `Idefics3ImageProcessor` has no such field.
+                false => None,
+            },
             splits: fields.flag_or("do_image_splitting", true)?,
             filter: fields::filter(fields, Filter::Lanczos)?,
         })
@@ -84,8 +98,23 @@ impl Idefics3 {
         most_tiles(self.longest, self.side)
     }
 
-    /// Returns the size of an image whose longer side is the longest, and then of whole tiles.
-    fn sizes(&self, [height, width]: [usize; 2]) -> [[usize; 2]; 2] {
+    /// Returns the longest side of an image of the size `[height, width]`, which then has at most
+    /// the most tiles: HF `get_capped_longest_edge`.
+    fn longest_of(&self, size: [usize; 2]) -> usize {
+        let Some(most) = self.max_tiles.filter(|_| self.splits) else { return self.longest };
+        let num_tiles = |longest: usize| {
+            let [_, whole] = self.sizes(size, longest);
+            whole.into_iter().map(|side| side / self.side).product::<usize>()
+        };
+        let mut longest = self.longest;
+        while longest > self.side && num_tiles(longest) > most {
+            longest -= self.side;
+        }
+        longest
+    }
+
+    /// Returns the size of an image whose longer side is `longest`, and then of whole tiles.
+    fn sizes(&self, [height, width]: [usize; 2], longest: usize) -> [[usize; 2]; 2] {
         let is_wide = width >= height;
         let ratio = width as f64 / height as f64;
         let shorter = |longer: usize| match is_wide {
@@ -96,13 +125,13 @@ impl Idefics3 {
             true => [shorter, longer],
             false => [longer, shorter],
         };
-        let even = shorter(self.longest).next_multiple_of(2).max(1);
-        let first = match self.longest > LONGEST {
+        let even = shorter(longest).next_multiple_of(2).max(1);
+        let first = match longest > LONGEST {
             true => {
-                let ratio = self.longest as f64 / even as f64;
+                let ratio = longest as f64 / even as f64;
                 oriented(is_wide, LONGEST, ((LONGEST as f64 / ratio) as usize).max(1))
             }
-            false => oriented(is_wide, self.longest, even),
+            false => oriented(is_wide, longest, even),
         };
         let [height, width] = first;
         // An odd longest side may have become the shorter one.
@@ -136,7 +165,10 @@ impl FamilyProcessor for Idefics3 {
     }
 
     fn max_item_embeds(&self) -> usize {
-        let tiles = if self.splits { self.most_tiles().pow(2) } else { 0 };
+        let all = if self.splits { self.most_tiles().pow(2) } else { 0 };
+        // An image that is no longer than a tile may still have two on a side, if that is odd.
+        let least = most_tiles(self.side, self.side).pow(2);
+        let tiles = self.max_tiles.map_or(all, |most| most.max(least).min(all));
         (tiles + 1) * self.num_embeds
     }
 
@@ -175,7 +207,8 @@ impl FamilyProcessor for Idefics3 {
         _kwargs: &Map<String, Value>,
     ) -> Result<ProcessedMedia, MediaError> {
         let pixels = Pixels::of(image);
-        let [first, whole] = self.sizes([pixels.height, pixels.width]);
+        let size = [pixels.height, pixels.width];
+        let [first, whole] = self.sizes(size, self.longest_of(size));
         let (pixels, tile) = (pixels.resized(self.filter, first), [self.side; 2]);
         if !self.splits {
             return Ok(item(vec![pixels.resized(self.filter, tile)], self.num_embeds, None));
@@ -197,10 +230,8 @@ impl FamilyProcessor for Idefics3 {
 mod tests {
     use super::*;
 
-    /// The sizes come from HF `Idefics3ImageProcessor`.
-    #[test]
-    fn an_odd_longest_side_may_become_the_shorter_one() {
-        let mut processor = Idefics3 {
+    fn processor(side: usize, longest: usize, max_tiles: Option<usize>) -> Idefics3 {
+        Idefics3 {
             image_token: [0],
             fake: Vec::new(),
             global: Vec::new(),
@@ -208,16 +239,50 @@ mod tests {
             line: Vec::new(),
             lines: Vec::new(),
             num_embeds: 1,
-            side: 24,
-            longest: 55,
+            side,
+            longest,
+            max_tiles,
             splits: true,
             filter: Filter::Lanczos,
-        };
-        assert_eq!(processor.sizes([56, 56]), [[56, 55], [72, 72]]);
-        assert_eq!(processor.sizes([40, 197]), [[12, 55], [24, 72]]);
-        assert_eq!(processor.sizes([120, 30]), [[55, 14], [72, 24]]);
+        }
+    }
+
+    /// The sizes come from HF `Idefics3ImageProcessor`.
+    #[test]
+    fn an_odd_longest_side_may_become_the_shorter_one() {
+        let mut processor = processor(24, 55, None);
+        assert_eq!(processor.sizes([56, 56], 55), [[56, 55], [72, 72]]);
+        assert_eq!(processor.sizes([40, 197], 55), [[12, 55], [24, 72]]);
+        assert_eq!(processor.sizes([120, 30], 55), [[55, 14], [72, 24]]);
         processor.side = 55;
-        assert_eq!(processor.sizes([56, 56]), [[56, 55], [110, 110]]);
+        assert_eq!(processor.sizes([56, 56], 55), [[56, 55], [110, 110]]);
         assert_eq!(processor.most_tiles(), 2);
+    }
+
+    /// The rows and columns come from HF `UltraVBertImageProcessor`.
+    #[test]
+    fn an_image_has_at_most_the_most_tiles() {
+        let capped = processor(512, 3_072, Some(ULTRA_TILES));
+        for ([height, width], grid) in [
+            ([2_200, 1_700], [5, 4]),
+            ([1_700, 2_200], [4, 5]),
+            ([2_000, 2_000], [5, 5]),
+            ([1_000, 4_000], [2, 6]),
+            ([4_000, 1_000], [6, 2]),
+            ([200, 300], [4, 6]),
+            ([2_400, 3_000], [4, 5]),
+        ] {
+            let size = [height, width];
+            let [_, whole] = capped.sizes(size, capped.longest_of(size));
+            assert_eq!(whole.map(|side| side / 512), grid, "{size:?}");
+        }
+        assert_eq!(capped.max_item_embeds(), ULTRA_TILES + 1);
+        assert_eq!(processor(512, 3_072, None).max_item_embeds(), 37);
+        assert_eq!(processor(512, 3_072, None).longest_of([2_000, 2_000]), 3_072);
+        let whole = Idefics3 { splits: false, ..processor(512, 3_072, Some(ULTRA_TILES)) };
+        assert_eq!((whole.longest_of([2_000, 2_000]), whole.max_item_embeds()), (3_072, 1));
+        // A side of 3 pixels becomes even, and so two tiles.
+        let odd = processor(3, 9, Some(1));
+        assert_eq!(odd.max_item_embeds(), 5);
     }
 }

@@ -241,6 +241,17 @@ fn frames_of_another_size_than_tiles_are_refused() {
     }
 }
 
+/// Its frames are chosen in another way than those of Gemma 4, and have no times.
+#[test]
+fn videos_of_embedding_gemma_2_are_refused() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = folder.join("tests/fidelity/pictures/embedding_gemma2");
+    let processor = processor_for(&folder, |_| vec![7]).unwrap().unwrap();
+    let why = processor.chosen_frames(20, Some(1.0), &Map::new()).unwrap_err().to_string();
+    assert!(why.ends_with("videos of EmbeddingGemma 2 are not supported"), "{why}");
+    assert!(processor.image(&drawn(9, 9), &Map::new()).is_ok());
+}
+
 #[test]
 fn clients_may_ask_for_other_frames() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fidelity/vision");

@@ -1,4 +1,5 @@
-//! The parts of Gemma 4's decoder around its layers: HF `Gemma4TextConfig`.
+//! The parts of Gemma 4's decoder around its layers: HF `Gemma4TextConfig`, and
+//! `EmbeddingGemma2TextConfig`, whose layers are the same.
 
 use std::borrow::Cow;
 
@@ -19,8 +20,9 @@ pub struct Gemma4Config {
 pub struct PerLayerConfig {
     /// The width of a layer's embeddings.
     pub width: usize,
-    /// Tokens with embeddings of each layer. Other tokens have those of token 0.
-    pub vocab: usize,
+    /// Tokens with embeddings of each layer. Other tokens have those of token 0. `None`: no token
+    /// has some, and a layer's embeddings are projections of its input alone (EmbeddingGemma 2).
+    pub vocab: Option<usize>,
 }
 
 /// The tokens in the places of images, videos and sounds. All embeddings of such a token are those

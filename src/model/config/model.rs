@@ -226,6 +226,9 @@ impl ModelConfig {
         // As vLLM, that of the text model counts where the file has no other.
         config.quantization = quantization::read(outer)?.or(config.quantization);
         config.wrapped = Some(wrapped);
+        if let (None, Some(usual)) = (requested_len, families::usual_length(wrapper)) {
+            config.max_model_len = config.max_model_len.min(usual);
+        }
         if let Some(gemma4) = &mut config.gemma4 {
             gemma4.media_tokens = Some(MediaTokens::read(outer, &fields, config.vocab_size)?);
         }

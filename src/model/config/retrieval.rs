@@ -1,6 +1,7 @@
-//! The config of HF's classes of late interaction over a model of texts and images, `vlm_config`.
+//! The config of the multimodal classes that only pool: HF's classes of late interaction, which
+//! have a model of texts and images in `vlm_config`, and configs that do not name their class.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::ConfigError;
 use super::file::Fields;
@@ -14,8 +15,21 @@ const CLASSES: [(&str, &[&str]); 3] = [
 ];
 /// The `model_type` of ModernVBERT. A config of its authors has its fields without `vlm_config`.
 const MODERN: &str = "modernvbert";
+/// The `model_type` of UltraVBERT, whose config has the same fields.
+const ULTRA: &str = "ultravbert";
+/// The classes of configs without `architectures`, by their `model_type`: those of HF's
+/// `AutoModel`, and of vLLM's `ColUltraVBertConfig`.
+const INFERRED: [(&str, &str); 4] = [
+    ("colmodernvbert", "ColModernVBertForRetrieval"),
+    (MODERN, "ModernVBertModel"),
+    (ULTRA, "ColUltraVBertForRetrieval"),
+    ("embedding_gemma2", "EmbeddingGemma2Model"),
+];
 const MODEL: &str = "vlm_config";
 const MODEL_TYPE: &str = "model_type";
+/// The tokens in the places of images, by default.
+const MODERN_IMAGE: u32 = 50_407;
+const ULTRA_IMAGE: u32 = 49_191;
 /// The field with the `model_type` of the model of texts and images.
 pub(crate) const INNER_TYPE: &str = "vlm_model_type";
 /// The fields that belong to the whole, and not to the model of texts and images.
@@ -29,10 +43,15 @@ const WHOLE: [&str; 5] =
 /// [`ConfigError`] if `vlm_config` is missing, or is no model with that text model.
 pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
     let model_type = outer.value(MODEL_TYPE).and_then(Value::as_str);
-    if model_type == Some(MODERN) {
+    let image_token = match model_type {
+        Some(MODERN) => Some(MODERN_IMAGE),
+        Some(ULTRA) => Some(ULTRA_IMAGE),
+        _ => None,
+    };
+    if let Some(image_token) = image_token {
         let mut fields = outer.clone();
         fields.adopt(INNER_TYPE, outer, MODEL_TYPE);
-        return as_idefics3(fields).map(Some);
+        return as_idefics3(fields, image_token).map(Some);
     }
     let class = CLASSES.iter().find(|(known, _)| Some(*known) == model_type);
     let Some((_, models)) = class else { return Ok(None) };
@@ -45,17 +64,31 @@ pub(super) fn model_of(outer: &Fields) -> Result<Option<Fields>, ConfigError> {
     fields.adopt(INNER_TYPE, &model, MODEL_TYPE);
     WHOLE.iter().for_each(|field| fields.replace(field, outer, field));
     match model.text(MODEL_TYPE)? {
-        Some(MODERN) => as_idefics3(fields).map(Some),
+        Some(MODERN) => as_idefics3(fields, MODERN_IMAGE).map(Some),
         _ => Ok(Some(fields)),
     }
 }
 
-/// Returns the fields of ModernVBERT with the names of Idefics 3, whose images it has.
-fn as_idefics3(mut fields: Fields) -> Result<Fields, ConfigError> {
+/// Returns the fields of ModernVBERT or UltraVBERT with the names of Idefics 3, whose images they
+/// have. `image_token` is the default of the token in the places of images.
+fn as_idefics3(mut fields: Fields, image_token: u32) -> Result<Fields, ConfigError> {
     let factor = fields.size("pixel_shuffle_factor")?.unwrap_or(4);
     fields.set("scale_factor", factor.into());
-    fields.set_default("image_token_id", Some(&50_407.into()));
+    fields.set_default("image_token_id", Some(&image_token.into()));
     Ok(fields)
+}
+
+/// Sets the class of a config that names none, as HF's `AutoModel` finds it.
+pub(super) fn infer_class(fields: &mut Fields) {
+    const CLASS: &str = "architectures";
+    if fields.value(CLASS).is_some() {
+        return;
+    }
+    let model_type = fields.value(MODEL_TYPE).and_then(Value::as_str);
+    let class = INFERRED.iter().find(|(known, _)| Some(*known) == model_type);
+    if let Some((_, class)) = class {
+        fields.set(CLASS, json!([class]));
+    }
 }
 
 /// Checks the field by which checkpoints of ColQwen3.5 say which tokens a token sees. As in vLLM,
@@ -98,8 +131,6 @@ pub(super) fn require_token_vectors(outer: &Fields, architecture: &str) -> Resul
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::file::fields;
     use super::*;
 
@@ -158,6 +189,38 @@ mod tests {
             assert_eq!(read.size("image_token_id").unwrap(), Some(50_407));
             assert_eq!(read.text(INNER_TYPE).unwrap(), Some(MODERN));
         }
+    }
+
+    #[test]
+    fn ultravbert_has_the_names_of_idefics3() {
+        let of = |more: Value| {
+            let mut config = json!({ "model_type": "ultravbert" });
+            for (field, value) in more.as_object().unwrap() {
+                config[field] = value.clone();
+            }
+            let read = model_of(&fields(config)).unwrap().unwrap();
+            ["scale_factor", "image_token_id"].map(|field| read.size(field).unwrap().unwrap())
+        };
+        assert_eq!(of(json!({})), [4, 49_191]);
+        assert_eq!(of(json!({ "pixel_shuffle_factor": 2, "image_token_id": 9 })), [2, 9]);
+    }
+
+    #[test]
+    fn a_class_is_inferred_where_the_config_names_none() {
+        let of = |config: Value| {
+            let mut fields = fields(config);
+            infer_class(&mut fields);
+            fields.value("architectures").cloned()
+        };
+        for (model_type, class) in INFERRED {
+            assert_eq!(of(json!({ "model_type": model_type })), Some(json!([class])));
+            let null = json!({ "model_type": model_type, "architectures": null });
+            assert_eq!(of(null), Some(json!([class])));
+            let other = json!({ "model_type": model_type, "architectures": ["Other"] });
+            assert_eq!(of(other), Some(json!(["Other"])));
+        }
+        assert_eq!(of(json!({ "model_type": "bert" })), None);
+        assert_eq!(of(json!({})), None);
     }
 
     #[test]

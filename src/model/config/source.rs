@@ -33,6 +33,7 @@ impl ConfigSource {
         sentence_class::require_one_model(model)?;
         let mut source = Self::of_folder(model)?;
         sentence_class::take_changes(model, &mut source.fields);
+        retrieval::infer_class(&mut source.fields);
         if let Some(model) = retrieval::model_of(&source.fields)? {
             source.fields = model;
         }

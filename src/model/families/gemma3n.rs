@@ -65,7 +65,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         is_stacked: false,
         per_layer: PerLayerConfig {
             width: fields.size("hidden_size_per_layer_input")?.unwrap_or(256),
-            vocab: fields.size("vocab_size_per_layer_input")?.unwrap_or(262_144),
+            vocab: Some(fields.size("vocab_size_per_layer_input")?.unwrap_or(262_144)),
         },
     });
     Ok(())

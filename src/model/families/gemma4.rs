@@ -58,7 +58,7 @@ const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
 const LAYER_TYPES: &str = "layer_types";
 /// The sizes of single layers, as transformers 5.24 writes them.
-const LAYER_FIELDS: &str = "per_layer_config";
+pub(super) const LAYER_FIELDS: &str = "per_layer_config";
 
 /// Reads the layers of both kinds, whose heads differ.
 pub(super) fn read_layers(
@@ -66,30 +66,51 @@ pub(super) fn read_layers(
     family: &Family,
     max_position_embeddings: usize,
 ) -> Result<Vec<LayerConfig>, ConfigError> {
-    let fields = with_defaults(fields)?;
-    let sliding = read_alike(&fields, family, max_position_embeddings)?;
-    let is_full = |layer: &LayerConfig| {
-        layer.mixer.attention().is_some_and(|attention| attention.sliding_window.is_none())
-    };
-    let full: Vec<bool> = sliding.iter().map(is_full).collect();
-    let wide = read_alike(&of_full_layers(&fields, &full)?, family, max_position_embeddings)?;
-    let pairs = sliding.into_iter().zip(wide);
-    let mut layers: Vec<LayerConfig> =
-        pairs.map(|(sliding, wide)| if is_full(&sliding) { wide } else { sliding }).collect();
+    let of_full = json!({
+        "rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0,
+    });
+    let fields = with_defaults(fields, PERIOD, of_full)?;
+    let mut layers = of_two_kinds(&fields, family, max_position_embeddings, of_full_layers)?;
     cache_alike(&mut layers);
     Ok(layers)
 }
 
+/// Returns the fields for the layers that attend to all tokens, of which the list says which they
+/// are.
+pub(super) type OfFullLayers = fn(&Fields, &[bool]) -> Result<Fields, ConfigError>;
+
+/// Reads layers with a window by `fields`, and the others by what `of_full` makes of them.
+pub(super) fn of_two_kinds(
+    fields: &Fields,
+    family: &Family,
+    max_position_embeddings: usize,
+    of_full: OfFullLayers,
+) -> Result<Vec<LayerConfig>, ConfigError> {
+    let sliding = read_alike(fields, family, max_position_embeddings)?;
+    let is_full = |layer: &LayerConfig| {
+        layer.mixer.attention().is_some_and(|attention| attention.sliding_window.is_none())
+    };
+    let full: Vec<bool> = sliding.iter().map(is_full).collect();
+    let wide = read_alike(&of_full(fields, &full)?, family, max_position_embeddings)?;
+    let pairs = sliding.into_iter().zip(wide);
+    Ok(pairs.map(|(sliding, wide)| if is_full(&sliding) { wide } else { sliding }).collect())
+}
+
 /// Returns the fields with the kinds of layers, and with the class's window and rotary embeddings.
-/// The last layer attends to all tokens, whatever the list says.
-fn with_defaults(fields: &Fields) -> Result<Fields, ConfigError> {
+/// The last of each `period` of layers attends to all tokens, with the rotary embedding
+/// `rope_of_full`. The last layer is one of these, whatever the list says.
+pub(super) fn with_defaults(
+    fields: &Fields,
+    period: usize,
+    rope_of_full: Value,
+) -> Result<Fields, ConfigError> {
     for field in ["rope_scaling", "rope_theta"] {
         if fields.value(field).is_some() {
             return Err(fields.invalid(field, "null: transformers reads rope_parameters alone"));
         }
     }
     let count = fields.required_size("num_hidden_layers")?;
-    let kind = |layer: usize| if layer.is_multiple_of(PERIOD) { FULL } else { SLIDING };
+    let kind = |layer: usize| if layer.is_multiple_of(period) { FULL } else { SLIDING };
     let mut types = match fields.value(LAYER_TYPES).map(Value::as_array) {
         Some(Some(types)) => types.clone(),
         Some(None) => return Err(fields.invalid(LAYER_TYPES, "a list of names")),
@@ -104,10 +125,7 @@ fn with_defaults(fields: &Fields) -> Result<Fields, ConfigError> {
         fields = fields.with("sliding_window", 512.into());
     }
     fields.or_rope(json!({
-        SLIDING: { "rope_type": "default", "rope_theta": 10_000.0 },
-        FULL: {
-            "rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1_000_000.0,
-        },
+        SLIDING: { "rope_type": "default", "rope_theta": 10_000.0 }, FULL: rope_of_full,
     }))
 }
 
@@ -130,7 +148,7 @@ fn of_full_layers(fields: &Fields, full: &[bool]) -> Result<Fields, ConfigError>
 
 /// Returns the same from the list of single layers' sizes, which must be those of the layers that
 /// attend to all tokens.
-fn of_listed_layers(fields: &Fields, full: &[bool]) -> Result<Fields, ConfigError> {
+pub(super) fn of_listed_layers(fields: &Fields, full: &[bool]) -> Result<Fields, ConfigError> {
     const SIZES: [&str; 2] = ["head_dim", "num_key_value_heads"];
     let Some(listed) = fields.nested(LAYER_FIELDS)?.filter(|listed| !listed.object().is_empty())
     else {
@@ -221,7 +239,7 @@ pub(super) fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), Co
         width => width.unwrap_or(256),
     };
     let vocab = fields.size("vocab_size_per_layer_input")?.unwrap_or(262_144);
-    let per_layer = (width > 0).then_some(PerLayerConfig { width, vocab });
+    let per_layer = (width > 0).then_some(PerLayerConfig { width, vocab: Some(vocab) });
     config.gemma4 = Some(Gemma4Config { per_layer, media_tokens: None });
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! Models of late interaction over a model of texts and images: a projection of each of its tokens
 //! (<https://arxiv.org/abs/2407.01449>). HF `ColQwen2ForRetrieval`, `ColPaliForRetrieval` and
-//! `ColModernVBertForRetrieval`, and vLLM's `ColQwen3`, `OpsColQwen3Model` and `ColQwen3_5`. The
-//! vectors of NVIDIA's `Qwen3VLNemotronEmbedModel` are the states of tokens, without a projection.
+//! `ColModernVBertForRetrieval`, and vLLM's `ColQwen3`, `OpsColQwen3Model`, `ColQwen3_5` and
+//! `ColUltraVBertForRetrieval`. The last one and NVIDIA's `Qwen3VLNemotronEmbedModel` have no
+//! projection. HF `UltraVBertModel` is the same model as the last one, and its texts have vectors,
+//! too.
 //!
 //! [`retrieval`](crate::model::config) reads their config.
 
-use super::encoders::MODERNBERT;
+use super::encoders::{MODERNBERT, ULTRABERT};
 use super::wrappers::{
     INSIDE, PARTIAL_AXES_IN_TURNS, QWEN2_VL_SIZES, QWEN2_VL_TEXT, QWEN3_5_SIZES, QWEN3_VL_SIZES,
     QWEN3_VL_TEXT, sizes,
@@ -19,6 +21,11 @@ use crate::model::encoder_class::EncoderHead;
 const COL_QWEN2: &str = "ColQwen2ForRetrieval";
 const COL_PALI: &str = "ColPaliForRetrieval";
 const COL_MODERN: &str = "ColModernVBertForRetrieval";
+/// The class that HF's `AutoModel` has for ModernVBERT. As in vLLM, it is served with the
+/// projection of ColModernVBERT's authors, whose configs name no class.
+const MODERN_VBERT: &str = "ModernVBertModel";
+const COL_ULTRA: &str = "ColUltraVBertForRetrieval";
+const ULTRA_VBERT: &str = "UltraVBertModel";
 const COL_QWEN3: &str = "ColQwen3";
 const OPS_COL_QWEN3: &str = "OpsColQwen3Model";
 /// Its checkpoints say which tokens a token sees.
@@ -43,10 +50,13 @@ const OF_AUTHORS: EncoderHead = EncoderHead::TokenVectors {
 };
 
 /// The classes, each with its head.
-pub(in crate::model) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] = &[
+pub(super) const LATE_INTERACTION: &[(Wrapper, EncoderHead)] = &[
     (COL_QWEN2_CLASS, HEAD),
     (COL_PALI_CLASS, HEAD),
     (COL_MODERN_CLASS, MODERN_HEAD),
+    (MODERN_VBERT_CLASS, MODERN_HEAD),
+    (COL_ULTRA_CLASS, EncoderHead::TokenStates),
+    (ULTRA_VBERT_CLASS, EncoderHead::Vectors),
     (COL_QWEN3_CLASS, OF_AUTHORS),
     (OPS_COL_QWEN3_CLASS, OF_AUTHORS),
     (COL_QWEN3_5_CLASS, OF_AUTHORS),
@@ -154,6 +164,47 @@ fn of_modern(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigErro
     config.embedding.is_summed_before_norm = true;
     Ok(())
 }
+
+const MODERN_VBERT_CLASS: Wrapper = Wrapper {
+    architecture: MODERN_VBERT,
+    model_type: "modernvbert",
+    models: "ColModernVBERT of its authors",
+    texts: &[TextModel {
+        family: Family { architecture: MODERN_VBERT, adjust: of_modern, ..MODERNBERT },
+        sizes: sizes([50_368, 768, 1_152, 22, 12]),
+        experts: &[],
+    }],
+    ..COL_MODERN_CLASS
+};
+
+/// UltraBERT with the images of Idefics 3. The sizes are those of vLLM's `UltraBertConfig`.
+const COL_ULTRA_CLASS: Wrapper = Wrapper {
+    architecture: COL_ULTRA,
+    model_type: "ultravbert",
+    models: "ColUltraVBERT",
+    texts: &[TextModel {
+        family: Family { architecture: COL_ULTRA, other_names: None, ..ULTRABERT },
+        sizes: sizes([49_280, 768, 1_024, 24, 6]),
+        experts: &[],
+    }],
+    may_be_flat: false,
+    places: &[TextPlace { base: "text_model", lm_head: "lm_head" }],
+    unread: &["vision_model", "connector"],
+    vision: &[VisionFamily::Idefics3],
+    audio: None,
+};
+
+/// The sizes are those of HF's `UltrabertConfig`.
+const ULTRA_VBERT_CLASS: Wrapper = Wrapper {
+    architecture: ULTRA_VBERT,
+    models: "UltraVBERT, ColUltraVBERT",
+    texts: &[TextModel {
+        family: Family { architecture: ULTRA_VBERT, other_names: None, ..ULTRABERT },
+        sizes: sizes([32_000, 4_096, 11_008, 32, 32]),
+        experts: &[],
+    }],
+    ..COL_ULTRA_CLASS
+};
 
 /// The names of TomoroAI's checkpoints, of ColPali's authors, and of OpenSearch-AI's.
 const QWEN3_PLACES: &[TextPlace] = &[

@@ -31,6 +31,7 @@ mod deepseek_v32;
 mod dory;
 mod dots1;
 mod dots_ocr;
+mod embedding_gemma2;
 pub(super) mod encoders;
 mod ernie4_5;
 mod ernie4_5_moe;
@@ -187,9 +188,7 @@ use super::family::{
 };
 use super::vision::VisionFamily;
 use super::wrapper::{TextModel, TextSizes, Wrapper};
-use late_interaction::LATE_INTERACTION;
 pub(super) use late_interaction::{COL_QWEN3_5, NEMOTRON_COL_EMBED};
-use nemotron_vl::NEMOTRON_VL;
 pub(super) use two_towers::TWO_TOWERS;
 pub(super) use wrappers::WRAPPERS;
 
@@ -408,17 +407,25 @@ pub(super) fn text_family(name: &str) -> Option<&'static Family> {
 pub(super) const RANKERS: &[(&str, &str)] =
     &[("JinaVLForRanking", "Qwen2VLForConditionalGeneration")];
 
-/// Returns the multimodal classes with heads of their own, which only pool.
-pub(super) fn with_heads() -> impl Iterator<Item = &'static (Wrapper, EncoderHead)> {
-    LATE_INTERACTION.iter().chain(NEMOTRON_VL)
+/// Returns the multimodal classes that only pool, with their heads. Those of two towers are apart.
+pub(super) fn pooled_wrappers() -> impl Iterator<Item = &'static (Wrapper, EncoderHead)> {
+    let retrievers = late_interaction::LATE_INTERACTION.iter().chain(nemotron_vl::NEMOTRON_VL);
+    retrievers.chain(embedding_gemma2::EMBEDDING_GEMMA2)
+}
+
+/// Returns the longest context of a multimodal class without the setting, if it is not that of all
+/// its positions.
+pub(super) fn usual_length(wrapper: &Wrapper) -> Option<usize> {
+    let is_long = embedding_gemma2::EMBEDDING_GEMMA2.iter().any(|(known, _)| known == wrapper);
+    is_long.then_some(embedding_gemma2::USUAL_LENGTH)
 }
 
 /// Returns the multimodal class that the `architectures` entry `name` is, or has another head of.
 pub(super) fn wrapper_of(name: &str) -> Option<&'static Wrapper> {
     let ranker = RANKERS.iter().find(|(known, _)| *known == name);
     let name = ranker.map_or(name, |(_, base)| *base);
-    let with_heads = with_heads().map(|(wrapper, _)| wrapper);
-    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(with_heads);
+    let that_pool = pooled_wrappers().map(|(wrapper, _)| wrapper);
+    let mut all = WRAPPERS.iter().chain(TWO_TOWERS).chain(that_pool);
     all.find(|wrapper| {
         wrapper.architecture == name || wrapper.classifier().as_deref() == Some(name)
     })

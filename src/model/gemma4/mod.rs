@@ -1,12 +1,13 @@
-//! The decoder of Gemma 4: HF `Gemma4TextModel`.
+//! The decoder of Gemma 4: HF `Gemma4TextModel`. EmbeddingGemma 2 has the same layers, with
+//! attention to both sides: HF `EmbeddingGemma2TextModel`.
 //!
 //! | tensor | shape |
 //! |---|---|
 //! | residual stream | `[num_tokens, hidden_size]` |
 //! | embeddings of a layer | `[num_tokens, width]` |
 //!
-//! In a model with embeddings of each layer, [`Backbone::embed`] returns both: the stream, and
-//! behind it `num_layers * width` elements.
+//! In a model with embeddings of each layer for tokens, [`Backbone::embed`] returns both: the
+//! stream, and behind it `num_layers * width` elements.
 
 mod inventory;
 mod layer;

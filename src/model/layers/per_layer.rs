@@ -1,4 +1,5 @@
-//! Embeddings that each layer has of its own: HF `Gemma3nTextModel` and `Gemma4TextModel`.
+//! Embeddings that each layer has of its own: HF `Gemma3nTextModel`, `Gemma4TextModel` and
+//! `EmbeddingGemma2TextPLE`. The last one has no table of tokens, and no sum with its rows.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -25,12 +26,13 @@ const BACK_NORM: &str = "post_per_layer_input_norm";
 /// The embeddings of all layers.
 #[derive(Debug)]
 pub(in crate::model) struct PerLayerInputs {
-    table: EmbeddingTable,
+    /// The rows of tokens, and how many of them there are.
+    table: Option<(EmbeddingTable, usize)>,
     projection: Linear,
     norm: Norm,
     hidden_size: usize,
     num_layers: usize,
-    per_layer: PerLayerConfig,
+    width: usize,
 }
 
 /// The part of a layer that reads the layer's embeddings.
@@ -52,11 +54,9 @@ pub(in crate::model) fn tensors(
     let all = config.layers.len() * width;
     let weight = |module: String, shape: &[usize]| (format!("{module}.weight"), shape.to_vec());
     let stored = |module: &str| names.stored(module).into_owned();
-    let mut tensors = vec![
-        weight(stored(TABLE), &[vocab, all]),
-        weight(stored(PROJECTION), &[all, hidden]),
-        weight(stored(NORM), &[width]),
-    ];
+    let mut tensors = Vec::from_iter(vocab.map(|vocab| weight(stored(TABLE), &[vocab, all])));
+    tensors.push(weight(stored(PROJECTION), &[all, hidden]));
+    tensors.push(weight(stored(NORM), &[width]));
     for layer in 0..config.layers.len() {
         tensors.push(weight(names.of_layer(layer, GATE), &[width, hidden]));
         tensors.push(weight(names.of_layer(layer, BACK), &[hidden, width]));
@@ -75,22 +75,29 @@ impl PerLayerInputs {
         let (names, PerLayerConfig { width, vocab }) = (&config.names, per_layer);
         let all = num_layers * width;
         let projection = [Part::new(names.stored(PROJECTION).into_owned(), all)];
+        let table = match vocab {
+            None => None,
+            Some(vocab) => {
+                Some((embedding_table(loader, &names.stored(TABLE), vocab, all)?, vocab))
+            }
+        };
         Ok(Self {
-            table: embedding_table(loader, &names.stored(TABLE), vocab, all)?,
+            table,
             projection: Linear::load(loader, &projection, hidden_size, false)?,
             norm: Norm::load(loader, &names.stored(NORM), width, config.norm)?,
             hidden_size,
             num_layers,
-            per_layer,
+            width,
         })
     }
 
-    /// Returns `hidden`, `[num_tokens, hidden_size]`, and behind it the embeddings of tokens.
+    /// Returns `hidden`, `[num_tokens, hidden_size]`, and behind it the embeddings of tokens, if
+    /// there is a table of them.
     pub(in crate::model) fn beside(&self, hidden: Tensor<2>, token_ids: &[u32]) -> Tensor<2> {
-        let PerLayerConfig { width, vocab } = self.per_layer;
-        let in_table = |id: &u32| if (*id as usize) < vocab { *id } else { 0 };
+        let Some((table, vocab)) = &self.table else { return hidden };
+        let in_table = |id: &u32| if (*id as usize) < *vocab { *id } else { 0 };
         let ids: Vec<u32> = token_ids.iter().map(in_table).collect();
-        let of_tokens = scale(embedding(&self.table, &ids), (width as f32).sqrt());
+        let of_tokens = scale(embedding(table, &ids), (self.width as f32).sqrt());
         Tensor::cat(vec![hidden, of_tokens], 1)
     }
 
@@ -101,21 +108,23 @@ impl PerLayerInputs {
         embedded: Tensor<2>,
         adapters: Adapters<'_>,
     ) -> (Tensor<2>, Tensor<2>) {
-        let (width, count) = (self.per_layer.width, self.num_layers);
+        let (width, count) = (self.width, self.num_layers);
         let hidden = embedded.clone().narrow(1, 0, self.hidden_size);
-        let of_tokens = embedded.narrow(1, self.hidden_size, count * width);
         let [tokens, _] = hidden.dims();
         let factor = (self.hidden_size as f32).sqrt().recip();
         let projected = scale(self.projection.forward(hidden.clone(), adapters), factor);
         let normed = self.norm.forward(projected.reshape([tokens * count, width]));
-        let sum = add(normed.reshape([tokens, count * width]), of_tokens);
-        (hidden, scale(sum, std::f32::consts::FRAC_1_SQRT_2))
+        let normed = normed.reshape([tokens, count * width]);
+        if self.table.is_none() {
+            return (hidden, normed);
+        }
+        let of_tokens = embedded.narrow(1, self.hidden_size, count * width);
+        (hidden, scale(add(normed, of_tokens), std::f32::consts::FRAC_1_SQRT_2))
     }
 
     /// Returns the embeddings of layer `index`, of those of all layers.
     pub(in crate::model) fn of_layer(&self, all: &Tensor<2>, index: usize) -> Tensor<2> {
-        let width = self.per_layer.width;
-        all.clone().narrow(1, index * width, width)
+        all.clone().narrow(1, index * self.width, self.width)
     }
 
     /// Returns the bytes of weights that are pages of a file.

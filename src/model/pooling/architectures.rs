@@ -2,7 +2,9 @@
 //! They are entries of the registry, made from the family of the backbone.
 
 use super::plan::{Origin, RewardHead};
-use crate::model::families::{self, Entry, RANKERS, TWO_TOWERS, WRAPPERS, encoders};
+use crate::model::families::{
+    self, Entry, RANKERS, TWO_TOWERS, WRAPPERS, encoders, pooled_wrappers,
+};
 use crate::model::wrapper::Wrapper;
 
 /// Families whose text models have a name of their own in transformers, beside multimodal ones.
@@ -127,7 +129,7 @@ pub(in crate::model) fn wrapped() -> impl Iterator<Item = (String, &'static Wrap
         .filter_map(|wrapper| Some((wrapper.classifier()?, wrapper, Origin::Classifier)));
     let towers = TWO_TOWERS.iter();
     let towers = towers.map(|it| (it.architecture.to_owned(), it, Origin::Backbone));
-    let with_heads = families::with_heads()
+    let with_heads = pooled_wrappers()
         .map(|(it, head)| (it.architecture.to_owned(), it, Origin::Encoder(*head)));
     let rankers = RANKERS.iter().filter_map(|(name, base)| {
         Some(((*name).to_owned(), families::wrapper_of(base)?, Origin::Ranker))

@@ -119,6 +119,14 @@ impl EncoderPlan {
         })
     }
 
+    /// Returns whether the class itself divides vectors by their lengths.
+    pub(super) fn normalizes(&self) -> bool {
+        match self.projection {
+            Some(projection) => projection.has_bias != Some(false),
+            None => self.projects_tokens_alone && self.listwise.is_none(),
+        }
+    }
+
     /// Returns the names of the tensors of projections, whose rows are known when they are loaded.
     pub(super) fn projections(&self) -> Vec<String> {
         let mut names = Vec::new();

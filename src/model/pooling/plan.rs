@@ -337,10 +337,8 @@ impl PoolerPlan {
     pub(in crate::model) fn activation(&self) -> bool {
         let is_sparse = self.encoder.is_some_and(|plan| plan.vocabulary.is_some());
         let is_plain = !self.has_files && !is_sparse;
-        let projection = self.encoder.and_then(|plan| plan.projection);
-        let is_plain = is_plain || projection.is_some_and(|it| it.has_bias != Some(false));
-        let is_of_states = self.encoder.is_some_and(|plan| plan.projects_tokens_alone);
-        let is_plain = is_plain || is_of_states && projection.is_none();
+        let by_class = self.encoder.is_some_and(|plan| plan.normalizes());
+        let is_plain = is_plain || by_class;
         let by_files = is_plain || self.files.normalizes || self.classifier.is_some();
         self.config.use_activation.unwrap_or(by_files && self.ranking.is_none())
     }

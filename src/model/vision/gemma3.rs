@@ -32,6 +32,7 @@ pub(super) fn projector(
         averages: true,
         norm: ProjectorNorm::OfSquare("mm_soft_emb_norm", norm),
         merging: Some(Merging::ByInput("mm_input_projection_weight")),
+        last_norm: None,
         outputs,
     })
 }

@@ -1,6 +1,6 @@
-//! The tower of Gemma 4 (HF `Gemma4VisionModel`, `Gemma4MultimodalEmbedder`): images of any size,
-//! whose patches have learned positions of rows and columns, and rotary ones. Squares of patches
-//! become their mean.
+//! The tower of Gemma 4 and EmbeddingGemma 2 (HF `Gemma4VisionModel`, `Gemma4MultimodalEmbedder`,
+//! `EmbeddingGemma2MultimodalEmbedder`): images of any size, whose patches have learned positions
+//! of rows and columns, and rotary ones. Squares of patches become their mean.
 //!
 //! | tensor | shape |
 //! |---|---|
@@ -12,7 +12,6 @@
 use burn::tensor::{Device, Tensor};
 use playhouse_kernels::{Activation, add, profile::timed, scale};
 
-use super::activation;
 use super::batch::{AxialRotary, rows, sequences};
 use super::encoder::Tower;
 use super::gemma4_config::square;
@@ -20,14 +19,18 @@ use super::gemma4_layer::{Layer, LayerShape};
 use super::grid::Grid;
 use super::pixels::{PatchSize, Pixels};
 use super::qwen::{Patches, apart};
+use super::{activation, stored};
 use crate::model::config::{ConfigError, Fields, NormConfig};
 use crate::model::family::NormKind;
 use crate::model::layers::{Linear, Norm, Part};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, EncoderOutput, MediaInput, ModelError};
 
-const TOWER: &str = "model.vision_tower";
-const EMBEDDER: &str = "model.embed_vision";
+/// The places of the tower and of its projection: those of Gemma 4, and of EmbeddingGemma 2.
+const TOWERS: &[&str] = &["model.vision_tower", "vision_tower"];
+const EMBEDDERS: &[&str] = &["model.embed_vision", "embed_vision"];
+/// The learned positions.
+const POSITIONS: &str = "patch_embedder.position_embedding_table";
 
 /// The shape of a tower: HF `Gemma4VisionConfig`.
 #[derive(Debug, Clone)]
@@ -198,8 +201,10 @@ impl Gemma4Tower {
     ) -> Result<Self, ModelError> {
         let Gemma4Config { ref layer, patch, num_positions, outputs, .. } = *config;
         let width = layer.hidden_size;
-        let full = |name: &str| format!("{TOWER}.{name}");
-        let tables = full("patch_embedder.position_embedding_table");
+        let tower = stored(loader, TOWERS, POSITIONS);
+        let embedder = stored(loader, EMBEDDERS, "embedding_projection.weight");
+        let full = |name: &str| format!("{tower}.{name}");
+        let tables = full(POSITIONS);
         let mut of_columns = loader.values(&tables, &[2, num_positions, width])?;
         let of_rows = of_columns.split_off(num_positions * width);
         let standard = config.standardizes.then(|| {
@@ -208,7 +213,7 @@ impl Gemma4Tower {
             Ok::<_, ModelError>([bias?, factor?])
         });
         let norm = NormConfig { kind: NormKind::RmsUnweighted, eps: layer.eps };
-        let projection = [Part::new(format!("{EMBEDDER}.embedding_projection"), outputs)];
+        let projection = [Part::new(format!("{embedder}.embedding_projection"), outputs)];
         Ok(Self {
             patch_embed: {
                 let module = full("patch_embedder.input_proj");
@@ -219,7 +224,7 @@ impl Gemma4Tower {
                 .map(|index| Layer::load(loader, &full(&format!("encoder.layers.{index}")), layer))
                 .collect::<Result<_, _>>()?,
             standard: standard.transpose()?,
-            norm: Norm::load(loader, &format!("{EMBEDDER}.norm"), width, norm)?,
+            norm: Norm::load(loader, &format!("{embedder}.norm"), width, norm)?,
             projection: Linear::of_media(loader, &projection, width, false)?,
             rotary: AxialRotary::alike(config.rope_theta, layer.head_dim),
             // HF `Gemma4VisionPatchEmbedder` maps 0 to 1 to -1 to 1.

@@ -8,6 +8,7 @@ use super::block::{BlockConfig, HeadNorms};
 use super::cohere;
 use super::config::{CLIP_SCALE, IMAGENET_SCALE, PixelScale, ProcessorConfig, UNIT_SCALE};
 use super::encoder::ItemAttention;
+use super::idefics3;
 use super::internvl_chat;
 use super::llama4::Llama4Config;
 use super::pixels::{PatchSize, Pixels};
@@ -340,18 +341,11 @@ fn projector(
         averages: false,
         norm: ProjectorNorm::None,
         merging: None,
+        last_norm: None,
         outputs,
     };
     Ok(match family {
-        VisionFamily::Idefics3 => ProjectorConfig {
-            layers: match outer.has(INNER_TYPE) {
-                true => &["modality_projection"],
-                false => &["modality_projection.proj"],
-            },
-            has_bias: false,
-            merge: outer.size("scale_factor")?.unwrap_or(2),
-            ..plain
-        },
+        VisionFamily::Idefics3 => idefics3::projector(outer, plain)?,
         VisionFamily::InternVl | VisionFamily::InternVlChat | VisionFamily::NemotronVl => {
             let merge = 1.0 / outer.positive(RATIO)?.unwrap_or(0.5);
             if merge.fract() != 0.0 || !(1.0..=64.0).contains(&merge) {
@@ -454,6 +448,7 @@ pub(super) fn load_vit(
         "vision_model",
         "vision_model.vision_model",
         "model.vision_model.vision_model",
+        "vision_model.vision_model",
         "vlm.vision_model.vision_model",
         "vlm.vision_model",
         "vlm.vision_tower.vision_model",
@@ -467,6 +462,7 @@ pub(super) fn load_vit(
         "multi_modal_projector",
         "model.multi_modal_projector",
         "model.connector",
+        "connector",
         "vlm.connector",
         "vlm.multi_modal_projector",
         "vlm.model.multi_modal_projector",

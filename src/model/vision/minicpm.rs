@@ -139,6 +139,7 @@ impl MiniCpmConfig {
                 averages: false,
                 norm: ProjectorNorm::OfSquare("pre_norm", PROJECTOR_NORM),
                 merging: None,
+                last_norm: None,
                 outputs,
             },
         })

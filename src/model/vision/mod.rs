@@ -28,6 +28,7 @@ mod gemma4_unified;
 mod glm;
 mod got_ocr;
 mod grid;
+mod idefics3;
 mod internvl_chat;
 mod llama4;
 mod llava;

@@ -109,6 +109,7 @@ impl MoonConfig {
                 averages: false,
                 norm: ProjectorNorm::OfPatch("pre_norm", NORM),
                 merging: None,
+                last_norm: None,
                 outputs,
             },
         })

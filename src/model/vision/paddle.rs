@@ -110,6 +110,7 @@ impl PaddleConfig {
                 averages: false,
                 norm: ProjectorNorm::OfPatch("pre_norm", PROJECTOR_NORM),
                 merging: None,
+                last_norm: None,
                 outputs,
             },
         })

@@ -47,6 +47,7 @@ pub(super) fn projector(outputs: usize) -> ProjectorConfig {
         averages: false,
         norm: ProjectorNorm::None,
         merging: None,
+        last_norm: None,
         outputs,
     }
 }

@@ -104,6 +104,7 @@ pub(super) fn pixtral(
             },
             averages: false,
             merging: merges.then_some(Merging::Unfolded("patch_merger.merging_layer")),
+            last_norm: None,
             outputs,
         },
     })

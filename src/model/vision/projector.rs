@@ -1,7 +1,7 @@
 //! Projectors: from the features of a tower to the text model's width (HF
 //! `LlavaMultiModalProjector`, `Mistral3MultiModalProjector`, `Idefics3Connector`,
-//! `InternVLMultiModalProjector`, `Gemma3MultiModalProjector`, `Cohere2VisionMultiModalProjector`,
-//! `PaddleOCRProjector`).
+//! `UltraVBertConnector`, `InternVLMultiModalProjector`, `Gemma3MultiModalProjector`,
+//! `Cohere2VisionMultiModalProjector`, `PaddleOCRProjector`).
 
 use burn::tensor::Tensor;
 use playhouse_kernels::{Activation, LinearWeight, WeightView, activate, profile::timed};
@@ -29,6 +29,8 @@ pub(super) struct ProjectorConfig {
     pub(super) averages: bool,
     pub(super) norm: ProjectorNorm,
     pub(super) merging: Option<Merging>,
+    /// A norm of each embedding, behind the layers.
+    pub(super) last_norm: Option<(&'static str, NormConfig)>,
     /// The width of the text model.
     pub(super) outputs: usize,
 }
@@ -73,6 +75,7 @@ pub(super) struct Projector {
     layers: Vec<Linear>,
     is_gated: bool,
     activation: Activation,
+    last_norm: Option<Norm>,
     /// Patches of a square.
     unit: usize,
 }
@@ -106,9 +109,13 @@ impl Projector {
             }
             let mut layers = self.layers.iter();
             let first = layers.next().map(|layer| layer.forward(x.clone(), none));
-            layers.fold(first.unwrap_or(x), |x, layer| {
+            let x = layers.fold(first.unwrap_or(x), |x, layer| {
                 layer.forward(activate(x, self.activation), none)
-            })
+            });
+            match &self.last_norm {
+                None => x,
+                Some(norm) => norm.forward(x),
+            }
         })
     }
 
@@ -148,6 +155,9 @@ impl Projector {
             width = if is_gated { outputs / 2 } else { outputs };
         }
         let activation = config.activation;
+        let last_norm = config
+            .last_norm
+            .map(|(name, norm)| Norm::load(loader, &full(name), config.outputs, norm));
         Ok(Self {
             norm,
             is_norm_of_square,
@@ -156,6 +166,7 @@ impl Projector {
             layers,
             is_gated: config.is_gated,
             activation,
+            last_norm: last_norm.transpose()?,
             unit,
         })
     }

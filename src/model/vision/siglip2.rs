@@ -106,6 +106,7 @@ impl Siglip2Config {
                     false => ProjectorNorm::None,
                 },
                 merging: None,
+                last_norm: None,
                 outputs,
             },
         })

@@ -92,6 +92,7 @@ pub(super) fn no_projector(outputs: usize) -> ProjectorConfig {
         averages: false,
         norm: ProjectorNorm::None,
         merging: None,
+        last_norm: None,
         outputs,
     }
 }

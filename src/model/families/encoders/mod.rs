@@ -20,6 +20,7 @@ mod nomic_bert;
 mod privacy_filter;
 mod roberta;
 mod t5;
+mod ultrabert;
 mod voyage;
 mod xlm_flash;
 mod xlm_roberta_xl;
@@ -27,9 +28,10 @@ mod xlm_roberta_xl;
 // The vocabulary of the files in this folder.
 use super::{
     AttentionNames, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, HeadNormRule,
-    LayerNorms, Mixer, MixerKind, MlpNames, MlpRule, ModelConfig, MoeConfig, MoeNames, NormKind,
-    NormRule, PositionRule, QkvNames, RecurrentConfig, RopeRule, Scoring, SlidingRope, WeightNames,
-    WindowRule, bloom::slopes as alibi_slopes, deepseek_v3, gpt_oss, lfm2, llama, qwen3,
+    LayerConfig, LayerNorms, LayerRule, Mixer, MixerKind, MlpNames, MlpRule, ModelConfig,
+    MoeConfig, MoeNames, NormKind, NormRule, PositionRule, QkvNames, RecurrentConfig, RopeRule,
+    Scoring, SlidingRope, WeightNames, WindowRule, bloom::slopes as alibi_slopes, deepseek_v3,
+    gpt_oss, lfm2, llama, qwen3, read_alike,
 };
 use crate::model::config::{
     DisentangledConfig, DistanceBiasConfig, PositionProjection, SumProjection, TokenTypes,
@@ -39,10 +41,10 @@ use crate::model::encoder_class::{
     PoolingField, dense,
 };
 
-/// ModernBERT, which multimodal classes have as their text model.
+/// The encoders that multimodal classes have as their text models.
 pub(super) const MODERNBERT: Family = modernbert::FAMILY;
-/// Llama with attention to both sides, which they have, too.
 pub(super) const LLAMA_BIDIREC: Family = llama_bidirec::FAMILY;
+pub(super) const ULTRABERT: Family = ultrabert::FAMILY;
 
 /// The classes of all encoders.
 pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
@@ -70,6 +72,7 @@ pub(in crate::model) fn classes() -> impl Iterator<Item = EncoderClass> {
         privacy_filter::CLASSES,
         lfm2_bidirec::CLASSES,
         deepseek_bidirec::CLASSES,
+        ultrabert::CLASSES,
     ];
     all.into_iter().flatten().copied()
 }
