@@ -246,9 +246,9 @@ settings! {
         /// families: seed_oss, lfm2, olmo3, cohere_command3, functiongemma, longcat, internlm,
         /// jamba, apertus, gigachat3, granite-20b-fc, deepseek_v32, deepseek_v4, deepseek_v41,
         /// step3, dots, hy_v3, minimax_m3, kimi_k3, plamo3, inkling, k2_horizon, muse,
-        /// muse_glimmer, minicpm5. Further names of vLLM are llama4_json, llama4_pythonic, glm47, granite4,
-        /// mimo, step3p5, step5, qwen3_json, ernie45, ling3, hunyuan_a13b, cohere_command4, xlam,
-        /// poolside_v1, hy_v4 and musespark1x.
+        /// muse_glimmer, minicpm5. Further names of vLLM are llama4_json, llama4_pythonic,
+        /// glm47, granite4, mimo, step3p5, step5, qwen3_json, ernie45, ling3, hunyuan_a13b,
+        /// cohere_command4, xlam, poolside_v1, hy_v4 and musespark1x.
         tool_call_parser: ParserChoice = ParserChoice::Auto, plain, any,
             Usage::new(
                 "NAME",

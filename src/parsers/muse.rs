@@ -109,7 +109,7 @@ impl MuseScanner {
     /// prompt has opened, if any.
     pub(super) fn after(prompt: &str) -> (Self, Option<Header>) {
         let opened = prompt.strip_suffix(MESSAGE).map(|text| {
-            let begin = MARKERS.iter().filter_map(|marker| text.rfind(marker)).max();
+            let begin = MARKERS.iter().filter_map(|marker| text.rfind(*marker)).max();
             Header::read(text[begin.unwrap_or_default()..].to_owned())
         });
         let state = if opened.is_some() { State::Body } else { State::Outside };

@@ -112,10 +112,9 @@ fn without_quotes(text: &str) -> &str {
 /// for one.
 fn undoubled(name: String, tools: &Tools) -> String {
     let is_tool = |name: &str| tools.parameters(name).is_some();
-    match name.split_once('.') {
-        Some((space, tool)) if space == tool && !is_tool(&name) && is_tool(tool) => tool.to_owned(),
-        _ => name,
-    }
+    let doubled = name.split_once('.').filter(|(space, tool)| space == tool);
+    let tool = doubled.filter(|(_, tool)| !is_tool(&name) && is_tool(tool));
+    tool.map(|(_, tool)| tool.to_owned()).unwrap_or(name)
 }
 
 /// Returns the attribute of this name.
