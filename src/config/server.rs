@@ -245,9 +245,10 @@ settings! {
         /// granite, phi4_mini_json, openai, glm45, kimi_k2, gemma4, minimax_m2, json. For further
         /// families: seed_oss, lfm2, olmo3, cohere_command3, functiongemma, longcat, internlm,
         /// jamba, apertus, gigachat3, granite-20b-fc, deepseek_v32, deepseek_v4, deepseek_v41,
-        /// step3, dots, hy_v3, minimax_m3, kimi_k3, plamo3, inkling, k2_horizon. Further names
-        /// of vLLM are llama4_json, llama4_pythonic, glm47, granite4, mimo, step3p5, step5,
-        /// qwen3_json, ernie45, ling3, hunyuan_a13b, cohere_command4, xlam, poolside_v1 and hy_v4.
+        /// step3, dots, hy_v3, minimax_m3, kimi_k3, plamo3, inkling, k2_horizon, muse,
+        /// muse_glimmer, minicpm5. Further names of vLLM are llama4_json, llama4_pythonic,
+        /// glm47, granite4, mimo, step3p5, step5, qwen3_json, ernie45, ling3, hunyuan_a13b,
+        /// cohere_command4, xlam, poolside_v1, hy_v4 and musespark1x.
         tool_call_parser: ParserChoice = ParserChoice::Auto, plain, any,
             Usage::new(
                 "NAME",
@@ -256,10 +257,10 @@ settings! {
         /// Parser of thoughts: "auto" (the chat template suggests it), "none", or deepseek_r1,
         /// qwen3, mistral, granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss,
         /// ernie45, hunyuan_a13b, cohere_command3. For further families: deepseek_v4, deepseek_v41,
-        /// hy_v3, minimax_m3, kimi_k3, plamo3, inkling, granite_thinking_parser, k2_horizon,
-        /// minimax_m2_append_think. Further names of vLLM are holo2, minimax_m2, nemotron_v3,
-        /// olmo3, step3, step3p5, step5, glm47, mimo, ling3, cohere_command4, poolside_v1 and
-        /// hy_v4.
+        /// hy_v3, minimax_m3, kimi_k3, plamo3, inkling, granite_thinking_parser, k2_horizon, muse,
+        /// muse_glimmer, minicpmv, minimax_m2_append_think. Further names of vLLM are holo2,
+        /// minimax_m2, nemotron_v3, olmo3, step3, step3p5, step5, glm47, mimo, ling3,
+        /// cohere_command4, poolside_v1, hy_v4 and musespark1x.
         reasoning_parser: ParserChoice = ParserChoice::Auto, plain, any,
             Usage::new("NAME", "Parser of thoughts, by name; auto: as the chat template suggests");
         /// Lets the model decide when to call tools (tool_choice "auto"), if there is a parser for

@@ -14,6 +14,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("<dots_function_call>", "dots"),
     ("<tool_sep", "hy_v3"),
     ("<ifm|tool_calls>", "k2_horizon"),
+    ("<atem:function_calls>", "muse"),
     ("<seed:tool_call>", "seed_oss"),
     ("<longcat_tool_call>", "longcat"),
     ("<|tool_call_start|>", "lfm2"),
@@ -25,6 +26,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("<|function_call|>", "gigachat3"),
     ("<|action_start|><|plugin|>", "internlm"),
     ("<function=", "qwen3_coder"),
+    ("<function name=", "minicpm5"),
     ("<minimax:tool_call>", "minimax_m2"),
     ("<arg_key>", "glm45"),
     ("<|tool_calls_section_begin|>", "kimi_k2"),
@@ -52,6 +54,7 @@ const REASONING: &[(&str, &str)] = &[
     ("<|plamo:begin_think:plamo|>", "plamo3"),
     ("<|content_thinking|>", "inkling"),
     ("<ifm|think", "k2_horizon"),
+    ("to=self<|message|>", "muse"),
     ("<tool_sep", "hy_v3"),
     ("<|channel|>analysis", "openai_gptoss"),
     ("<|channel>", "gemma4"),
@@ -145,6 +148,16 @@ mod tests {
             ),
             ("'<｜tool_call_begin｜>' '<steptml:invoke name=\"'", Some("step3"), None),
             ("<ifm|think> '<ifm|tool_calls>'", Some("k2_horizon"), Some("k2_horizon")),
+            (
+                "'<|start|>assistant to=self<|message|>' '<atem:function_calls>\n<atem:invoke'",
+                Some("muse"),
+                Some("muse"),
+            ),
+            (
+                "<think> '<function name=\"' + tool_call.name + '\">'",
+                Some("minicpm5"),
+                Some("qwen3"),
+            ),
             ("{{ message.content }}", None, None),
         ];
         let registry = Registry::default();

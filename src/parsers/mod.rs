@@ -13,7 +13,8 @@
 //!   content.
 //! - It never panics and never loses text: text that is no call is content. White space that only
 //!   separates calls is excepted. So are the markers around a call that has started, and thoughts
-//!   on a channel of their own that no reasoning parser reads.
+//!   on a channel of their own that no reasoning parser reads. Muse's messages to developers and
+//!   MiniCPM-V's reserved markers are dropped, too.
 //! - Arguments are the JSON text that the model wrote, character by character, as it arrives. They
 //!   are converted if the format is not JSON, or writes JSON into a string. A raw control character
 //!   in a string, which no JSON parser accepts, is escaped. Only `openai` passes free text on.
@@ -34,6 +35,7 @@
 //!    - `tools/function_block.rs`: functions with parameters between tags;
 //!    - `tools/argument_block.rs`: names with keys and values between tags;
 //!    - `tools/tagged_values.rs`: arguments as tagged strings, converted by the tool's schema;
+//!    - `harmony.rs` and `muse.rs`: messages with headers, for both kinds of parsers;
 //!    - `reasoning/tagged.rs`: thoughts between two markers;
 //!    - `reasoning/framed.rs`: the same, before an answer between two tags.
 //! 2. Register it: with a line in `registry.rs`, or from outside with
@@ -46,6 +48,7 @@ mod event;
 mod guess;
 mod harmony;
 mod message;
+mod muse;
 mod reasoning;
 mod registry;
 mod scan;

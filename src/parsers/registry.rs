@@ -175,6 +175,9 @@ impl Registry {
         self.register_tool_parser("plamo3", |_| Box::new(tools::plamo3()));
         self.register_tool_parser("inkling", |_| Box::new(tools::inkling()));
         self.register_tool_parser("k2_horizon", |tools| Box::new(tools::k2_horizon(tools)));
+        self.register_tool_parser("muse", |tools| Box::new(tools::muse(tools)));
+        self.register_tool_parser("muse_glimmer", |tools| Box::new(tools::muse_glimmer(tools)));
+        self.register_tool_parser("minicpm5", |tools| Box::new(tools::minicpm5(tools)));
         // vLLM's further names of these formats.
         self.register_tool_parser("llama4_json", |_| Box::new(tools::llama3_json()));
         self.register_tool_parser("llama4_pythonic", |_| Box::new(tools::pythonic()));
@@ -192,6 +195,7 @@ impl Registry {
         self.register_tool_parser("xlam", |_| Box::new(tools::json()));
         self.register_tool_parser("poolside_v1", |tools| Box::new(tools::glm45(tools)));
         self.register_tool_parser("hy_v4", |tools| Box::new(tools::hunyuan(tools)));
+        self.register_tool_parser("musespark1x", |tools| Box::new(tools::muse(tools)));
         self
     }
 
@@ -199,8 +203,8 @@ impl Registry {
         use reasoning::{
             cohere_command, deepseek_r1, deepseek_v3, deepseek_v4, deepseek_v41, ernie45, gemma4,
             glm45, granite, granite_thinking, hunyuan, hunyuan_a13b, inkling, k2_horizon, kimi_k2,
-            kimi_k3, minimax_m2_append_think, minimax_m3, mistral, openai_gptoss, plamo3, qwen3,
-            seed_oss,
+            kimi_k3, minicpmv, minimax_m2_append_think, minimax_m3, mistral, muse, muse_glimmer,
+            openai_gptoss, plamo3, qwen3, seed_oss,
         };
         self.register_reasoning_parser("deepseek_r1", |start| Box::new(deepseek_r1(start)));
         self.register_reasoning_parser("qwen3", |start| Box::new(qwen3(start)));
@@ -225,6 +229,9 @@ impl Registry {
         let of_granite = "granite_thinking_parser";
         self.register_reasoning_parser(of_granite, |start| Box::new(granite_thinking(start)));
         self.register_reasoning_parser("k2_horizon", |start| Box::new(k2_horizon(start)));
+        self.register_reasoning_parser("muse", |start| Box::new(muse(start)));
+        self.register_reasoning_parser("muse_glimmer", |start| Box::new(muse_glimmer(start)));
+        self.register_reasoning_parser("minicpmv", |start| Box::new(minicpmv(start)));
         let append_think = "minimax_m2_append_think";
         self.register_reasoning_parser(append_think, |_| Box::new(minimax_m2_append_think()));
         // vLLM's further names of these formats.
@@ -238,6 +245,7 @@ impl Registry {
         self.register_reasoning_parser("cohere_command4", |start| Box::new(cohere_command(start)));
         self.register_reasoning_parser("poolside_v1", |start| Box::new(deepseek_v3(start)));
         self.register_reasoning_parser("hy_v4", |start| Box::new(hunyuan(start)));
+        self.register_reasoning_parser("musespark1x", |start| Box::new(muse(start)));
         self
     }
 }
@@ -284,9 +292,9 @@ mod tests {
             "unknown reasoning parser 'r2': it must be one of deepseek_r1, qwen3, mistral, \
              granite, openai_gptoss, glm45, gemma4, deepseek_v3, kimi_k2, seed_oss, ernie45, \
              hunyuan_a13b, cohere_command3, deepseek_v4, deepseek_v41, hy_v3, minimax_m3, \
-             kimi_k3, plamo3, inkling, granite_thinking_parser, k2_horizon, \
-             minimax_m2_append_think, holo2, minimax_m2, nemotron_v3, olmo3, step3, step3p5, \
-             step5, glm47, mimo, ling3, cohere_command4, poolside_v1, hy_v4"
+             kimi_k3, plamo3, inkling, granite_thinking_parser, k2_horizon, muse, muse_glimmer, \
+             minicpmv, minimax_m2_append_think, holo2, minimax_m2, nemotron_v3, olmo3, step3, \
+             step3p5, step5, glm47, mimo, ling3, cohere_command4, poolside_v1, hy_v4, musespark1x"
         );
         let error = Registry::empty().tool_parser("hermes").err().unwrap();
         assert_eq!((error.kind, error.known), (ParserKind::Tool, vec![]));

@@ -154,6 +154,19 @@ pub(crate) const CALLS: &[(&str, &str)] = &[
         "<ifm|tool_calls>\n<ifm|tool_call>weather\n<ifm|arg_key>city</ifm|arg_key>\n\
          <ifm|arg_value>Ulm</ifm|arg_value>\n</ifm|tool_call>\n</ifm|tool_calls>",
     ),
+    (
+        "muse",
+        "<|start|>assistant to=weather<|message|><atem:function_calls>\n<atem:invoke \
+         name=\"weather\">\n<atem:parameter name=\"city\">Ulm</atem:parameter>\n\
+         </atem:invoke>\n</atem:function_calls><|eom|>",
+    ),
+    (
+        "muse_glimmer",
+        "<|start|>assistant to=weather<|message|><atem:function_calls>\n<atem:invoke \
+         name=\"weather\">\n<atem:parameter name=\"city\">Ulm</atem:parameter>\n\
+         </atem:invoke>\n</atem:function_calls><|eom|>",
+    ),
+    ("minicpm5", "<function name=\"weather\"><param name=\"city\">Ulm</param></function>"),
 ];
 
 /// A thought `hm` before the answer `yes` in each format, and the name of its parser.
@@ -183,6 +196,9 @@ pub(crate) const THOUGHTS: &[(&str, &str)] = &[
     ("inkling", "<|content_thinking|>hm<|end_message|><|message_model|><|content_text|>yes"),
     ("granite_thinking_parser", "<think>hm</think>yes"),
     ("k2_horizon", "<ifm|think>hm</ifm|think>yes"),
+    ("muse", " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>yes"),
+    ("muse_glimmer", " to=self<|message|>hm<|eom|><|start|>assistant to=user<|message|>yes"),
+    ("minicpmv", "<think>hm</think>yes"),
 ];
 
 /// An output that ends at a cut, and the style that reads it.

@@ -93,7 +93,7 @@ fn call(turn: &Turn) -> Option<(&str, Value)> {
 }
 
 /// vLLM's further names of formats of calls, with the names in [`CALLS`].
-const NAMES_OF_CALLS: [(&str, &str); 15] = [
+const NAMES_OF_CALLS: [(&str, &str); 16] = [
     ("llama4_json", "llama3_json"),
     ("llama4_pythonic", "pythonic"),
     ("glm47", "glm45"),
@@ -109,13 +109,14 @@ const NAMES_OF_CALLS: [(&str, &str); 15] = [
     ("xlam", "json"),
     ("poolside_v1", "glm45"),
     ("hy_v4", "hy_v3"),
+    ("musespark1x", "muse"),
 ];
 
 /// Reads thoughts as content, so it has no row in [`THOUGHTS`].
 const APPENDS_THOUGHTS: &str = "minimax_m2_append_think";
 
 /// vLLM's further names of formats of thoughts, with the names in [`THOUGHTS`].
-const NAMES_OF_THOUGHTS: [(&str, &str); 13] = [
+const NAMES_OF_THOUGHTS: [(&str, &str); 14] = [
     ("holo2", "deepseek_r1"),
     ("minimax_m2", "deepseek_r1"),
     ("nemotron_v3", "deepseek_r1"),
@@ -129,6 +130,7 @@ const NAMES_OF_THOUGHTS: [(&str, &str); 13] = [
     ("cohere_command4", "cohere_command3"),
     ("poolside_v1", "deepseek_v3"),
     ("hy_v4", "hy_v3"),
+    ("musespark1x", "muse"),
 ];
 
 #[test]

@@ -6,7 +6,7 @@ use super::{
     tagged::{Place, TaggedFormat, TaggedReasoning},
 };
 
-const FORMAT: TaggedFormat = TaggedFormat {
+pub(super) const FORMAT: TaggedFormat = TaggedFormat {
     markers: &["<think>", "</think>", "<tool_call>"],
     num_starts: 1,
     num_ends: 1,

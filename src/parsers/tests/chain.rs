@@ -59,6 +59,47 @@ fn harmony_calls_pass_through_the_thoughts() {
     check(Some("openai_gptoss"), Some("openai"), text, &expected);
 }
 
+#[test]
+fn calls_of_muse_pass_through_the_thoughts() {
+    let call = "<|message|><atem:function_calls>\n<atem:invoke name=\"now\">\n</atem:invoke>\n\
+                </atem:function_calls>";
+    let text = format!(
+        " to=self<|message|>Need f.<|eom|>to=commentary<|message|>I look to=x<|eom|>\
+         to=now{call} to=user<|message|>No {call}<|eot|>"
+    );
+    // A header within a message ends it, so the second call is in thoughts.
+    let expected = message(
+        "Need f.<atem:function_calls>\n<atem:invoke name=\"now\">\n</atem:invoke>\n\
+         </atem:function_calls>",
+        "I look to=xNo",
+        &[("now", "{}")],
+    );
+    for (reasoning, tool) in [("muse", "muse"), ("musespark1x", "musespark1x")] {
+        check(Some(reasoning), Some(tool), &text, &expected);
+    }
+    let echoed = " to=user<|message|>I write <atem:invoke name=\"now\"></atem:invoke>.<|eot|>";
+    let content = "I write <atem:invoke name=\"now\"></atem:invoke>.";
+    for name in ["muse", "muse_glimmer"] {
+        check(Some(name), Some(name), echoed, &message("", content, &[]));
+        check(None, Some(name), echoed, &message("", content, &[]));
+    }
+}
+
+#[test]
+fn written_line_breaks_of_a_call_stay_as_they_are() {
+    let call = "<function=weather>\n<parameter=city>\na\\nb\n</parameter>\n</function>";
+    let city = [("weather", "{\"city\": \"a\\\\nb\"}")];
+    let wrapped = format!("<tool_call>\n{call}\n</tool_call>");
+    for call in [call, wrapped.as_str()] {
+        let text = format!("so\\n</think>I\\nlook.{call}");
+        check(Some("minicpmv"), Some("qwen3_coder"), &text, &message("so\n", "I\nlook.", &city));
+        let text = format!("so</think>a\\{call}");
+        check(Some("minicpmv"), Some("qwen3_coder"), &text, &message("so", "a\\", &city));
+    }
+    let text = "so</think>a</tool_call>\\nb";
+    check(Some("minicpmv"), None, text, &message("so", "a</tool_call>\nb", &[]));
+}
+
 /// Harmony's thoughts may begin anywhere, also within a call of another format.
 #[test]
 fn a_thought_within_a_call_is_reported_behind_it() {

@@ -4,6 +4,7 @@ use proptest::{prelude::*, sample::Index};
 
 use super::{
     ReasoningStart, Registry, is_json, message_of, parts, pieces, reasoning_events, tool_events,
+    unwraps_messages,
 };
 
 /// Returns random texts of the pieces that formats consist of.
@@ -140,6 +141,26 @@ fn garbage() -> impl Strategy<Value = String> {
         "<|message|>",
         "<|end|>",
         "<|call|>",
+        " to=self",
+        "to=f",
+        "<|eom|>",
+        "<|eot|>",
+        "<atem:function_calls>",
+        "<atem:invoke name=\"now.now\">",
+        "<atem:parameter name=\"city\">",
+        "</atem:parameter>",
+        "</atem:invoke>",
+        "</atem:function_calls>",
+        "<function name=\"weather\">",
+        "<param name=\"days\">",
+        "<![CDATA[",
+        "]]>",
+        "</param>",
+        "&lt;",
+        "<|im_end|>",
+        "\\n",
+        "`",
+        "$",
         "<think>",
         "</think>",
         "[THINK]",
@@ -210,6 +231,13 @@ const OUTPUTS: &[&str] = &[
      <|plamo:end_tool_requests:plamo|>",
     "<|content_thinking|>so<|end_message|><|message_model|><|content_text|>I look.<|end_message|>\
      <|message_model|><|content_invoke_tool_json|>{\"name\": \"f\", \"args\": {\"a\": 1}}<|end_message|>",
+    " to=self<|message|>so<|eom|><|start|>assistant to=weather<|message|><atem:function_calls>\n\
+     <atem:invoke name=\"weather\">\n<atem:parameter name=\"days\">3</atem:parameter>\n\
+     </atem:invoke>\n<atem:invoke name=\"now\">\n</atem:invoke>\n</atem:function_calls><|eom|>\
+     <|start|>assistant to=user<|message|>ok<|eot|>",
+    "<function name=\"weather\"><param name=\"city\">1 &lt; 2</param><param name=\"days\">3</param>\
+     </function>\n<function name=\"f\"><param name=\"a\"><![CDATA[<b>]]></param></function>",
+    "so\\nit</think>It `a\\n` is\\r\\n$\\nu$.<|im_end|>",
     "<seed:tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</function>\n\
      <function=now>\n</function>\n</seed:tool_call>",
     "<|tool_call_start|>[f(a='it\\'s', b=[1]), g()]<|tool_call_end|>",
@@ -303,7 +331,7 @@ proptest! {
             for call in message.calls.iter().filter(|call| call.is_complete) {
                 prop_assert!(is_json(&call.arguments), "{}: {}", name, call.arguments);
             }
-            if message.calls.is_empty() {
+            if message.calls.is_empty() && !unwraps_messages(name) {
                 let blank = |text: &str| text.split_whitespace().collect::<String>();
                 prop_assert_eq!(blank(&message.content), blank(&text), "{}", name);
             }

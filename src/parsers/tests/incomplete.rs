@@ -108,6 +108,44 @@ const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
         ],
     ),
     (
+        "muse",
+        &[
+            (
+                " to=now<|message|><atem:function_calls>\n<atem:invoke name=\"weather\">\n<atem:parameter name=\"city\">Dal",
+                "",
+                &[("weather", "{\"city\": \"Dal")],
+            ),
+            // The end of the message ends the call.
+            (
+                "to=f<|message|><atem:invoke name=\"f\"><atem:parameter name=\"a\">[1]</atem:parameter><|eom|><|start|>assistant to=now<|message|><atem:invoke name=\"now\">\n</atem:invoke><|eom|>",
+                "",
+                &[("f", "{\"a\": [1]"), ("now", "{}")],
+            ),
+        ],
+    ),
+    (
+        "minicpm5",
+        &[
+            ("<function name=\"now\"><param name=\"a\">1</par", "", &[("now", "")]),
+            // A name is repeated, or is missing.
+            (
+                "<function name=\"f\"><param name=\"a\">1</param><param name=\"a\">1</param></function>ok",
+                "ok",
+                &[("f", "")],
+            ),
+            (
+                "<function name=\"f\"><param>1</param></function>\n<function name=\"now\"></function>",
+                "\n",
+                &[("f", ""), ("now", "{}")],
+            ),
+            (
+                "<function name=\"weather\"><param name=\"properties\">city</param></function>",
+                "",
+                &[("weather", "")],
+            ),
+        ],
+    ),
+    (
         "minimax_m2",
         &[(
             "<minimax:tool_call><invoke name=\"weather\">\n<parameter name=\"city\">Dal",

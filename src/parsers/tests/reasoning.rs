@@ -190,6 +190,46 @@ fn openai_gptoss() {
     assert!(special("openai_gptoss"));
 }
 
+#[test]
+fn muse() {
+    let call = "<|start|>assistant to=f<|message|><atem:invoke name=\"f\"></atem:invoke><|eom|>";
+    let table = [
+        (
+            " to=self<|message|>so to=it<|eom|> to=user<|message|>It is.<|eot|>",
+            "so to=it",
+            "It is.",
+        ),
+        (&*format!("to=self<|message|>so<|eom|>\n{call}"), "so", call),
+        (" to=self<|message|>so it <|", "so it <|", ""),
+        ("It is <b> to=x", "", "It is <b> to=x"),
+    ];
+    for name in ["muse", "muse_glimmer"] {
+        check(name, &ReasoningStart::default(), &table);
+        check(name, &prompted("<|start|>user<|message|>Hi<|eot|><|start|>assistant"), &table);
+        let opened = [("so<|eom|> to=user<|message|>It is.", "so", "It is.")];
+        check(name, &prompted("<|start|>assistant to=self<|message|>"), &opened);
+        let answers = [("It is.<|eot|>", "", "It is.")];
+        check(name, &prompted("<|start|>assistant to=user<|message|>"), &answers);
+        assert!(special(name));
+    }
+    let bare = "<|message|>so<|eom|> to=commentary<|message|>It is.<|eom|>";
+    check("muse", &ReasoningStart::default(), &[(bare, "so", "It is.")]);
+    let kept = "so to=commentary<|message|>It is.<|eom|>";
+    check("muse_glimmer", &ReasoningStart::default(), &[(bare, "", kept)]);
+}
+
+#[test]
+fn minicpmv() {
+    let table = [
+        ("<think>so\\nit</think>It\\r\\nis.<|im_end|>", "so\nit", "It\nis."),
+        ("so\\</think>nIt", "so\\", "nIt"),
+        ("so `\\n` $\\nu$", "so `\\n` $\\nu$", ""),
+    ];
+    check("minicpmv", &ReasoningStart::default(), &table);
+    check("minicpmv", &prompted("<|im_start|>assistant\n<think>\n"), &table);
+    check("minicpmv", &told(false), &[("It\\nis.", "", "It\nis.")]);
+}
+
 fn special(name: &str) -> bool {
     let factory = Registry::default().reasoning_parser(name).unwrap();
     factory(&ReasoningStart::default()).needs_special_tokens()

@@ -171,6 +171,11 @@ def read_thoughts(case):
         chat_template_kwargs=settings(case),
     )
     reasoning, content = parser.extract_reasoning(case["text"], request(None))
+    if case["parser"] == "minicpmv":
+        # vLLM does this after both of its parsers.
+        from vllm.parser.minicpmv import recover_newlines
+
+        reasoning, content = recover_newlines(reasoning), recover_newlines(content)
     return dict(reasoning=reasoning or "", content=content or "")
 
 

@@ -30,6 +30,36 @@ fn seed_oss() {
 }
 
 #[test]
+fn muse() {
+    let call = |name: &str, parameters: &str| {
+        format!(
+            "<|start|>assistant to={name}<|message|><atem:function_calls>\n<atem:invoke \
+             name=\"{name}\">\n{parameters}</atem:invoke>\n</atem:function_calls><|eom|>"
+        )
+    };
+    let parameter = |name: &str, value: &str| {
+        format!("<atem:parameter name=\"{name}\">{value}</atem:parameter>\n")
+    };
+    // A text of a tool's schema stays text. Glimmer reads all values as JSON, if they are.
+    let text = call("weather", &parameter("city", "7"));
+    check_tools("muse", &[(&text, "", &[("weather", "{\"city\": \"7\"}")])]);
+    check_tools("muse_glimmer", &[(&text, "", &[("weather", "{\"city\": 7}")])]);
+    let two = call("now.now", "") + &call("f.g", &parameter("x", " a\n"));
+    let calls: &[(&str, &str)] = &[("now", "{}"), ("f.g", "{\"x\": \" a\\n\"}")];
+    for name in ["muse", "muse_glimmer"] {
+        check_tools(name, &[(&two, "", calls)]);
+        // The text beside calls in a message to a function.
+        let beside = " to=now<|message|>So: <atem:invoke name=\"now\"></atem:invoke>Done.<|eom|>";
+        let unwrapped = "So: <atem:invoke name=\"now\"></atem:invoke>Done.";
+        check_tools(name, &[(beside, "So: Done.", &[("now", "{}")])]);
+        // Without a header, tags are text.
+        let tags = "<atem:invoke name=\"now\"></atem:invoke>";
+        check_no_calls(name, &[tags, "to=now <|message", unwrapped]);
+        assert!(super::tool_parser(name).needs_special_tokens());
+    }
+}
+
+#[test]
 fn lfm2() {
     let call = |calls: &str| format!("<|tool_call_start|>[{calls}]<|tool_call_end|>");
     let types = "register_user(name='John Doe', age=37, address={'city': 'San Francisco', \

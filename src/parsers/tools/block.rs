@@ -77,6 +77,32 @@ impl<B: Block> BlockParser<B> {
         Self { block, finder, is_inside: false, calls: Calls::new(), text: String::new() }
     }
 
+    /// Takes text that may hold blocks. Its events wait for the next `push` or `finish`.
+    pub(super) fn feed(&mut self, text: &str) {
+        text.chars().for_each(|c| self.step(c));
+    }
+
+    /// Takes text in which markers have no meaning. It ends an open block. Its events wait for the
+    /// next `push` or `finish`.
+    pub(super) fn content(&mut self, text: &str) {
+        self.leave();
+        self.calls.content(text);
+    }
+
+    /// Ends an open block, and text that could have become a marker.
+    pub(super) fn leave(&mut self) {
+        if !self.is_inside {
+            let held = self.finder.take_held();
+            return self.calls.content(&held);
+        }
+        self.block.cut(&mut self.calls);
+        if self.calls.is_open() || !self.block.is_done() {
+            self.calls.refuse();
+        }
+        self.is_inside = false;
+        self.calls.forget();
+    }
+
     fn step(&mut self, c: char) {
         if !self.is_inside {
             return self.step_outside(c);
@@ -115,21 +141,12 @@ impl<B: Block> BlockParser<B> {
 
 impl<B: Block> ToolParser for BlockParser<B> {
     fn push(&mut self, text: &str) -> Vec<ToolEvent> {
-        text.chars().for_each(|c| self.step(c));
+        self.feed(text);
         self.calls.take()
     }
 
     fn finish(&mut self) -> Vec<ToolEvent> {
-        if self.is_inside {
-            self.block.cut(&mut self.calls);
-            if self.calls.is_open() || !self.block.is_done() {
-                self.calls.refuse();
-            }
-            self.is_inside = false;
-        } else {
-            let held = self.finder.take_held();
-            self.calls.content(&held);
-        }
+        self.leave();
         self.calls.finish();
         self.calls.take()
     }

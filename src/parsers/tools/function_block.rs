@@ -38,6 +38,12 @@ pub(super) enum Names {
     Quoted,
     /// The name is an attribute of the tag.
     Attributes(Attributes),
+    /// The name is the attribute `name`. A function's name may stand twice, around a dot.
+    Doubled {
+        /// Whether values have the types that the tools tell. Otherwise, and for parameters that
+        /// the tools do not describe, values are JSON, or else text.
+        are_typed: bool,
+    },
 }
 
 /// The attributes of a format's tags, as in `name="days" string="false"`.
@@ -54,11 +60,12 @@ pub(super) struct Attributes {
 
 impl Tags {
     /// Returns the name of a function, by the text after the beginning of its tag.
-    fn function(&self, text: &str) -> Option<String> {
+    fn function(&self, text: &str, tools: &Tools) -> Option<String> {
         let name = match &self.names {
             Names::Bare => text.trim().to_owned(),
             Names::Quoted => without_quotes(text).to_owned(),
             Names::Attributes(attributes) => attribute(text, attributes.function)?,
+            Names::Doubled { .. } => undoubled(attribute(text, NAME)?, tools),
         };
         (!name.trim().is_empty()).then_some(name)
     }
@@ -69,11 +76,22 @@ impl Tags {
             Names::Bare => return Some((text.trim().to_owned(), None)),
             Names::Quoted => return Some((without_quotes(text).to_owned(), None)),
             Names::Attributes(attributes) => attributes,
+            Names::Doubled { are_typed } => {
+                return Some((attribute(text, NAME)?, (!are_typed).then_some(Types::JSON)));
+            }
         };
         let [kind, text_kind] = attributes.kind;
         let is_text = attribute(text, kind).map_or(attributes.is_text, |kind| kind == text_kind);
         let types = if is_text { Types::STRING } else { Types::JSON };
         Some((attribute(text, attributes.parameter)?, Some(types)))
+    }
+
+    /// Returns the types of a parameter that neither its tag nor the tools tell.
+    fn unknown(&self) -> Types {
+        match self.names {
+            Names::Doubled { .. } => Types::JSON,
+            _ => Types::STRING,
+        }
     }
 
     /// Returns whether the text of a tag with a name may go on after its last character `c`.
@@ -90,6 +108,15 @@ fn without_quotes(text: &str) -> &str {
     within('"').or_else(|| within('\'')).unwrap_or(text).trim()
 }
 
+/// Returns the name of the tool that `name` calls. A tool without a namespace may have its own name
+/// for one.
+fn undoubled(name: String, tools: &Tools) -> String {
+    let is_tool = |name: &str| tools.parameters(name).is_some();
+    let doubled = name.split_once('.').filter(|(space, tool)| space == tool);
+    let tool = doubled.filter(|(_, tool)| !is_tool(&name) && is_tool(tool));
+    tool.map(|(_, tool)| tool.to_owned()).unwrap_or(name)
+}
+
 /// Returns the attribute of this name.
 fn attribute(text: &str, name: &str) -> Option<String> {
     let mut rest = text;
@@ -102,6 +129,9 @@ fn attribute(text: &str, name: &str) -> Option<String> {
         rest = after;
     }
 }
+
+/// The attribute of [`Names::Doubled`].
+const NAME: &str = "name";
 
 const PARAMETER: usize = 0;
 const FUNCTION_END: usize = 1;
@@ -170,9 +200,9 @@ impl FunctionBlock {
     }
 
     fn name(&mut self, text: &str) -> Step {
-        let Some(name) = self.tags.function(text) else { return Step::Refused };
-        let framed = self.tags.has_framed_values;
-        self.values = Some(TaggedValues::new(&self.tools, &name, Types::STRING, framed));
+        let Some(name) = self.tags.function(text, &self.tools) else { return Step::Refused };
+        let (unknown, framed) = (self.tags.unknown(), self.tags.has_framed_values);
+        self.values = Some(TaggedValues::new(&self.tools, &name, unknown, framed));
         self.state = State::InFunction(Expected::new(self.tags.in_function));
         Step::More
     }

@@ -73,13 +73,19 @@ impl Reader {
         matches!(self, Self::Tool(name) | Self::Both(_, name) if name == "openai")
     }
 
-    /// Returns whether the parser reads Harmony, which has markers around every message. Its tool
-    /// parser drops thoughts. Its reasoning parser ends a call that has no end.
-    fn is_harmony(&self) -> bool {
-        let (Self::Reasoning(name, _) | Self::Both(name, _)) = self else {
-            return self.is_openai();
-        };
-        name == "openai_gptoss" || self.is_openai()
+    /// Returns whether the parser drops or adds text of its format. Harmony and Muse have markers
+    /// around every message. Their tool parsers drop thoughts. Their reasoning parsers end a call
+    /// that has no end. MiniCPM-V has markers that are dropped everywhere.
+    fn changes_text(&self) -> bool {
+        let has_messages = |name: &String| name.starts_with("openai") || name.starts_with("muse");
+        match self {
+            Self::Tool(name) => has_messages(name),
+            Self::Reasoning(name, _) => has_messages(name) || name == "minicpmv",
+            Self::Both(name, tool) => {
+                has_messages(name) || has_messages(tool) || name == "minicpmv"
+            }
+            Self::NamedCall | Self::RequiredCall => false,
+        }
     }
 }
 
@@ -169,7 +175,7 @@ fn check_text(reader: &Reader, events: &[MessageEvent], text: &str) {
     }
     let (thoughts, content, text) = (blank(&thoughts), blank(&content), blank(text));
     match reader {
-        _ if reader.is_harmony() => {}
+        _ if reader.changes_text() => {}
         // A list of calls that is cut off does not become text.
         Reader::RequiredCall => assert!(is_within(&content, &text), "{content:?}"),
         Reader::Reasoning(..) | Reader::Both(..) => {
