@@ -152,7 +152,8 @@ mod tests {
     #[test]
     fn a_tower_has_the_numbers_of_its_class() {
         let found = GraniteSounds::read(&fields(json!({})), 2_048).unwrap();
-        assert_eq!((found.hidden_size, found.intermediate_size, found.head_dim), (1_024, 4_096, 128));
+        let GraniteSounds { hidden_size, intermediate_size, head_dim, .. } = found;
+        assert_eq!((hidden_size, intermediate_size, head_dim), (1_024, 4_096, 128));
         assert_eq!((found.num_mel_bins, found.context_size, found.conv_size), (80, 200, 2_048));
         let embeds = [1, 15, 16].map(|states| found.num_embeds(states));
         assert_eq!((embeds, found.placeholder), ([3, 3, 6], 49_155));

@@ -64,6 +64,7 @@ mod granite_moe;
 mod granite_moe_hybrid;
 mod granite_moe_shared;
 mod granite_moe_swa;
+mod granite_speech;
 mod granite_swa;
 mod hearing;
 mod helium;
@@ -160,7 +161,7 @@ mod youtu;
 mod zamba2;
 
 // The vocabulary of the files in this folder.
-use super::audio::AudioFamily;
+use super::audio::{AudioFamily, SoundTower};
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
     EmbeddingProjections, FeedForward, Fields, GateClamp, GateForm, Gemma4Config, GriffinConfig,
