@@ -1,9 +1,9 @@
 //! Log-mel spectrograms: HF `WhisperFeatureExtractor`, `GraniteSpeechFeatureExtractor`.
 //!
 //! A sound becomes windows of `n_fft` samples, `hop_length` apart, whose ends are mirrored. The
-//! power of their spectra is summed over `num_bins` triangles, which are narrow at low frequencies
-//! (the formula of Slaney's Auditory Toolbox, or that of HTK). The logarithms are cut off 8 below
-//! their largest, and scaled.
+//! power of their spectra is summed over `num_bins` triangles, which are narrow at low frequencies.
+//! Their formula is that of Slaney's Auditory Toolbox, or that of HTK. The logarithms are cut off 8
+//! below their largest, and scaled.
 
 use std::sync::Arc;
 
@@ -157,8 +157,8 @@ impl Triangle {
     }
 }
 
-/// Returns the bins' triangles. Their borders are equally far apart in mels, from 0 to `most`, which
-/// `hertz` turns into frequencies. They have the same area or the same height.
+/// Returns the bins' triangles. Their borders are equally far apart in mels, from 0 to `most`. The
+/// function `hertz` turns mels into frequencies. All have the same area, or the same height.
 fn triangles(
     config: &MelConfig,
     most: f64,

@@ -1,6 +1,6 @@
 //! Granite Speech: Granite behind a Conformer and a Q-Former (HF
-//! `GraniteSpeechForConditionalGeneration`, <https://arxiv.org/abs/2505.08699>), and its Plus form,
-//! in which the Q-Former sees the states of several layers.
+//! `GraniteSpeechForConditionalGeneration`, <https://arxiv.org/abs/2505.08699>). In its Plus form,
+//! the Q-Former sees the states of several layers.
 //!
 //! The folder of a model with `has_lora_adapter` has an adapter for prompts with sounds, too. As in
 //! vLLM, requests name it.
