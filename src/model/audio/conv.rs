@@ -109,9 +109,8 @@ impl Depthwise {
         let behind = self.taps.len() - 1 - self.before;
         let parts = zeros(self.before).into_iter().chain([x]).chain(zeros(behind));
         let padded = Tensor::cat(parts.collect(), 0);
-        let product = |at: usize| {
-            padded.clone().slice([at..at + count, 0..width]).mul(self.taps[at].clone())
-        };
+        let product =
+            |at: usize| padded.clone().slice([at..at + count, 0..width]).mul(self.taps[at].clone());
         let sum = (1..self.taps.len()).fold(product(0), |sum, at| add(sum, product(at)));
         sum + self.bias.clone()
     }

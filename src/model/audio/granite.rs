@@ -67,8 +67,8 @@ impl GraniteSounds {
             .map(|index| GraniteLayer::load(loader, &format!("{encoder}.layers.{index}"), self));
         let layers = layers.collect::<Result<_, _>>()?;
         let (module, queries) = (format!("{projector}.qformer"), format!("{projector}.query"));
-        let former =
-            QFormer::load(loader, &module, (&queries, self.num_queries()), &self.former)?;
+        let queries = (&*queries, self.num_queries());
+        let former = QFormer::load(loader, &module, queries, &self.former)?;
         Ok(Arc::new(GraniteHearing {
             input,
             layers,

@@ -1,9 +1,7 @@
 //! Multimodal classes that hear, and the families of their text models.
 
 use super::wrappers::{BESIDE, IN_THINKER, INSIDE, sizes};
-use super::{
-    AudioFamily, Defaults, Family, SoundTower, TextModel, Wrapper, llama, qwen2, qwen3,
-};
+use super::{AudioFamily, Defaults, Family, SoundTower, TextModel, Wrapper, llama, qwen2, qwen3};
 
 const QWEN2_AUDIO_CLASS: &str = "Qwen2AudioForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
