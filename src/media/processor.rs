@@ -24,6 +24,11 @@ pub(crate) trait FamilyProcessor: Send + Sync {
     /// Returns the largest number of embeddings of one part of an item.
     fn max_item_embeds(&self) -> usize;
 
+    /// Returns the most items of a kind in a prompt, if the model takes no more.
+    fn most_items(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns the text that stands for an item in a message, if the chat template writes none.
     fn placeholder(&self, modality: Modality) -> &str;
 

@@ -190,7 +190,10 @@ impl MediaProcessor for MediaService {
             true if self.family.stands_alone().is_some() => {
                 self.settings.limits.get(&modality).map_or(1, |limit| (*limit).min(1))
             }
-            true => self.settings.limits.get(&modality).copied().unwrap_or(LIMIT_DEFAULT),
+            true => {
+                let limit = self.settings.limits.get(&modality).copied().unwrap_or(LIMIT_DEFAULT);
+                self.family.most_items().map_or(limit, |most| limit.min(most))
+            }
             false => 0,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 
-use super::audio::AudioPlan;
+use super::audio::SoundPlan;
 use super::config::{ConfigError, MixerKind, ModelConfig, TABLE_PARTS, kinds};
 use super::families::Entry;
 use super::pooling::{self, ClassifierPlan, HeadPlan, Origin};
@@ -53,7 +53,7 @@ impl ModelFamily for DenseFamily {
         let takes_media = !matches!(self.origin, Origin::TokenClassifier(_));
         let vision = takes_media.then(|| VisionPlan::read(path, tokenizer, outer, &config));
         let vision = vision.transpose()?.flatten();
-        let audio = takes_media.then(|| AudioPlan::read(path, outer, config.hidden_size));
+        let audio = takes_media.then(|| SoundPlan::read(path, outer, config.hidden_size));
         let audio = audio.transpose()?.flatten();
         require_causal(&config)?;
         require_device(&config, *source.device() == Device::flex())?;

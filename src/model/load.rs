@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Model, ModelError, ModelRegistry, ModelSource,
+    audio::SoundTower,
     config::{ConfigSource, architecture, base_class},
 };
 use crate::{
@@ -108,7 +109,13 @@ pub fn load_model(
 ) -> Result<Arc<Model>, ModelError> {
     let adapter = model.join(ADAPTER_CONFIG);
     if model_files::exists(&adapter) {
-        return Err(ModelError::Adapter { path: adapter });
+        if !may_hold_adapter(model) {
+            return Err(ModelError::Adapter { path: adapter });
+        }
+        tracing::info!(
+            "the folder has an adapter for prompts with sounds, which --lora-modules or \
+             default_mm_loras loads"
+        );
     }
     let mut config = ConfigSource::read(model)?;
     if let Some(overrides) = &options.hf_overrides {
@@ -126,6 +133,12 @@ pub fn load_model(
     let model = family.load(&mut ModelSource { model, config: &config, options, progress })?;
     model.check_facts()?;
     Ok(Arc::new(model))
+}
+
+/// Returns whether the folder `model` has a model whose class has an adapter of its own.
+fn may_hold_adapter(model: &Path) -> bool {
+    let Ok(config) = ConfigSource::read(model) else { return false };
+    SoundTower::of(config.fields()) == Some(SoundTower::GraniteSpeech)
 }
 
 #[cfg(test)]

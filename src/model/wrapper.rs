@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::audio::AudioFamily;
+use super::audio::SoundTower;
 use super::config::{FeedForward, ModelConfig, Tie};
 use super::family::{ExpertNames, Family, TextPlace};
 use super::vision::VisionFamily;
@@ -32,7 +32,7 @@ pub(crate) struct Wrapper {
     /// several. The first is the default.
     pub(crate) vision: &'static [VisionFamily],
     /// The tower of its sounds, if it is served.
-    pub(crate) audio: Option<AudioFamily>,
+    pub(crate) audio: Option<SoundTower>,
 }
 
 /// The text model of a multimodal class.

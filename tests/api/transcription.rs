@@ -1,6 +1,7 @@
 //! `/v1/audio/transcriptions` with a model that also chats. Prompts are those of mistral-common and
-//! of the processors of GLM-ASR, Qwen3-ASR and Qwen3-Omni. Texts are those of transformers:
-//! `tests/fidelity/make_transcription.py` and `make_omni.py` recorded all.
+//! of the processors of GLM-ASR, Granite Speech, Qwen3-ASR and Qwen3-Omni. Texts are those of
+//! transformers: `tests/fidelity/make_transcription.py`, `make_granite_speech.py` and
+//! `make_omni.py` recorded all.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -107,6 +108,19 @@ async fn texts_of_voxtral_are_those_of_transformers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn texts_of_glm_asr_are_those_of_transformers() {
     check_texts("glm_asr").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn texts_of_granite_speech_are_those_of_transformers() {
+    check_texts("granite_speech").await;
+    let served = served("granite_speech").await;
+    let file = file(&["rising".to_owned()]);
+    let fields = [("language", "xx")];
+    let (status, answer) = speech::post(&served, "transcriptions", Some(&file), &fields).await;
+    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    let part = "Must be one of ['en', 'fr', 'de', 'ja', 'pt', 'es']";
+    assert!(status == 400 && message.contains(part), "{answer}");
+    served.stop().await;
 }
 
 /// A prompt may have no place for a text before the sound's, which then has no effect.

@@ -1,5 +1,6 @@
-//! Models with sounds in their prompts against transformers in float32. `make_hearing.py` made the
-//! models and their answers. Spectrograms are compared in `src/media/families/hearing_tests.rs`.
+//! Models with sounds in their prompts against transformers in float32. `make_hearing.py` and
+//! `make_granite_speech.py` made the models and their answers. Spectrograms are compared in
+//! `src/media/families/hearing_tests.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::vision::{self, Prompt};
 /// The largest accepted difference of an embedding, relative to the largest of its sound.
 const EMBEDDINGS: f32 = 2e-5;
 
-const MODELS: [&str; 13] = [
+const MODELS: [&str; 17] = [
     "qwen2_audio",
     "qwen2_audio-wide",
     "voxtral",
@@ -28,6 +29,10 @@ const MODELS: [&str; 13] = [
     "qwen3_asr",
     "qwen3_asr-wide",
     "qwen3_asr-published",
+    "granite_speech",
+    "granite_speech-wide",
+    "granite_speech_plus",
+    "granite_speech_plus-wide",
 ];
 
 /// The content of `golden.json`.
@@ -177,6 +182,54 @@ fn qwen3_asr_wide() {
 #[test]
 fn qwen3_asr_as_published() {
     check("qwen3_asr-published");
+}
+
+#[test]
+fn granite_speech() {
+    check("granite_speech");
+}
+
+#[test]
+fn granite_speech_wide() {
+    check("granite_speech-wide");
+}
+
+#[test]
+fn granite_speech_plus() {
+    check("granite_speech_plus");
+}
+
+#[test]
+fn granite_speech_plus_wide() {
+    check("granite_speech_plus-wide");
+}
+
+#[test]
+fn sounds_of_granite_speech_of_another_form_are_refused() {
+    let (model, mut golden) = load("granite_speech");
+    let [first, second, third, ..] = &mut golden.sounds[..] else { unreachable!() };
+    first.num_embeds += 1;
+    second.shapes[0] = vec![50, 80];
+    third.frames = Some(3);
+    let results = encoded(&model, &[&*first, &*second, &*third]);
+    let why: Vec<String> = results.into_iter().map(|result| result.err().unwrap()).collect();
+    assert_eq!(why[0], "the item has 12 embeddings, and 13 placeholders");
+    assert_eq!(why[1], "a spectrogram is [states, 160], not [50, 80]");
+    assert_eq!(why[2], "a sound is one spectrogram");
+}
+
+/// Its adapter is beside its weights, which requests name.
+#[test]
+fn granite_speech_may_have_an_adapter_in_its_folder() {
+    let copy = tempfile::TempDir::new().unwrap();
+    let adapter = folder("../adapters_granite_speech/granite_speech/a");
+    for entry in [folder("granite_speech"), adapter].iter().flat_map(|it| it.read_dir().unwrap()) {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let options = LoadOptions { dtype: Dtype::Float32, ..LoadOptions::default() };
+    let model = load_model(copy.path(), &options, &mut |_| {}).unwrap();
+    assert!(model.media.is_some());
 }
 
 #[test]

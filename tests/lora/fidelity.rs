@@ -150,6 +150,18 @@ async fn every_row_over_layers_of_peft_equals_its_own_model() {
     }
 }
 
+/// Adapters may have matrices for the encoder of sounds, which have no effect. The script
+/// `fidelity/make_granite_speech.py` made the adapters.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_row_beside_an_encoder_of_sounds_equals_its_own_model() {
+    let models = models("adapters_granite_speech");
+    assert_eq!(models, ["granite_speech"]);
+    for model in models {
+        let case = Case { adapters: "adapters_granite_speech", model };
+        check(&case, || config_of(folder().join("hearing").join(&case.model))).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kind_of_media_may_have_an_adapter() {
     let model = folder().join("phi4/phi4mm");

@@ -1,6 +1,6 @@
-//! The prompts of GLM-ASR and Qwen3-Omni: a chat with a sound and an instruction. The instructions
-//! are those of vLLM's `GlmAsrForConditionalGeneration` and
-//! `Qwen3OmniMoeThinkerForConditionalGeneration`.
+//! The prompts of GLM-ASR, Granite Speech and Qwen3-Omni: a chat with a sound and an instruction.
+//! The instructions are those of vLLM's `GlmAsrForConditionalGeneration`,
+//! `GraniteSpeechForConditionalGeneration` and `Qwen3OmniMoeThinkerForConditionalGeneration`.
 
 use std::sync::Arc;
 
@@ -40,6 +40,16 @@ impl Instructed {
 
 /// Returns the instruction to GLM-ASR.
 pub(super) fn of_glm_asr(order: &SpeechOrder<'_>) -> String {
+    to_write(order, name)
+}
+
+/// Returns the instruction to Granite Speech. A language that is none of `languages` has no name.
+pub(super) fn of_granite(order: &SpeechOrder<'_>, languages: &[&str]) -> String {
+    to_write(order, |code| name(code).filter(|_| languages.contains(&code)))
+}
+
+/// Returns the instruction to write down a sound, or to translate it to a language with this name.
+fn to_write(order: &SpeechOrder<'_>, name: impl Fn(&str) -> Option<&'static str>) -> String {
     match order.task {
         SpeechTask::Transcribe => "can you transcribe the speech into a written format?".to_owned(),
         SpeechTask::Translate => {
@@ -108,6 +118,14 @@ mod tests {
             (None, "translate the speech to "),
         ] {
             assert_eq!(of_glm_asr(&SpeechOrder { to_language, ..translate }), expected);
+        }
+        let languages = ["en", "fr"];
+        assert_eq!(of_granite(&transcribe, &languages), of_glm_asr(&transcribe));
+        for (to_language, expected) in
+            [("fr", "translate the speech to French"), ("de", "translate the speech to de")]
+        {
+            let order = SpeechOrder { to_language: Some(to_language), ..translate };
+            assert_eq!(of_granite(&order, &languages), expected);
         }
     }
 }

@@ -18,6 +18,11 @@ pub(super) const FURTHER: [&str; 43] = [
 /// The languages that Voxtral was trained for. As in vLLM, a client may name those of Whisper, too.
 pub(super) const VOXTRAL: [&str; 9] = ["ar", "nl", "en", "fr", "de", "hi", "it", "pt", "es"];
 
+/// The languages that Granite Speech was trained for, and those of its Plus form. As in vLLM, a
+/// client may name those of Whisper, too.
+pub(super) const GRANITE: [&str; 6] = ["en", "fr", "de", "ja", "pt", "es"];
+pub(super) const GRANITE_PLUS: [&str; 5] = ["en", "fr", "de", "pt", "es"];
+
 /// The names of the supported languages, in the same order.
 const NAMES: [&str; SUPPORTED.len()] = [
     "Afrikaans",

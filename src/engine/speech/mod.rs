@@ -10,13 +10,15 @@ use std::sync::Arc;
 pub use self::pieces::{LiveSound, SoundPiece, SoundPieces, TooLong};
 use crate::api::{Modality, TextCodec, TokenId};
 use instructed::Instructed;
-use languages::{FURTHER, SUPPORTED, VOXTRAL};
+use languages::{FURTHER, GRANITE, GRANITE_PLUS, SUPPORTED, VOXTRAL};
 use qwen3_asr::TagReader;
 
 /// The classes of models that write down what they hear.
 const WHISPER: &str = "WhisperForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
 const GLM_ASR: &str = "GlmAsrForConditionalGeneration";
+const GRANITE_SPEECH: &str = "GraniteSpeechForConditionalGeneration";
+const GRANITE_SPEECH_PLUS: &str = "GraniteSpeechPlusForConditionalGeneration";
 const QWEN3_ASR: &str = "Qwen3ASRForConditionalGeneration";
 const QWEN3_OMNI: &str = "Qwen3OmniMoeForConditionalGeneration";
 
@@ -100,6 +102,12 @@ enum Form {
     },
     /// HF `GlmAsrForConditionalGeneration`: the sound and an instruction are in a chat.
     GlmAsr(Instructed),
+    /// HF `GraniteSpeechForConditionalGeneration`: the sound and an instruction are in a chat.
+    Granite {
+        chat: Instructed,
+        /// The languages that the model was trained for.
+        languages: &'static [&'static str],
+    },
     /// HF `Qwen3ASRForConditionalGeneration`: the sound is in a turn. The output names the language
     /// before its text.
     Qwen3Asr {
@@ -146,6 +154,14 @@ impl Speech {
             GLM_ASR => {
                 codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
                 Form::GlmAsr(Instructed::of(codec, GLM_ASR_SOUND)?)
+            }
+            GRANITE_SPEECH | GRANITE_SPEECH_PLUS => {
+                let media = codec.media().filter(|media| media.limit(Modality::Audio) > 0)?;
+                let chat = Instructed::of(codec, &media.placeholder(Modality::Audio, 0)?)?;
+                let is_plus = architecture == GRANITE_SPEECH_PLUS;
+                let languages: &'static [&'static str] =
+                    if is_plus { &GRANITE_PLUS } else { &GRANITE };
+                Form::Granite { chat, languages }
             }
             QWEN3_ASR => {
                 for marker in qwen3_asr::MARKERS {
@@ -225,6 +241,7 @@ impl Speech {
     pub fn language(&self, code: &str) -> Result<&'static str, UnsupportedLanguage> {
         let known: &'static [&'static str] = match self.form {
             Form::Voxtral { .. } => &VOXTRAL,
+            Form::Granite { languages, .. } => languages,
             _ => &SUPPORTED,
         };
         let has = |code: &&str| match self.form {
@@ -270,8 +287,8 @@ impl Speech {
         "<|startoftranscript|>"
     }
 
-    /// Returns the prompt of a task. Those of Voxtral and GLM-ASR have no place for a text before
-    /// the sound's.
+    /// Returns the prompt of a task. Those of Voxtral, GLM-ASR and Granite Speech have no place for
+    /// a text before the sound's.
     #[must_use]
     pub fn prompt(&self, order: &SpeechOrder<'_>) -> String {
         let SpeechOrder { task, language, before, has_timestamps, .. } = *order;
@@ -282,6 +299,9 @@ impl Speech {
                 return format!("<s>[INST]{sound}[/INST]{language}[TRANSCRIBE]");
             }
             Form::GlmAsr(chat) => return chat.prompt(&instructed::of_glm_asr(order)),
+            Form::Granite { chat, languages } => {
+                return chat.prompt(&instructed::of_granite(order, languages));
+            }
             Form::Qwen3Asr { sound } => return qwen3_asr::prompt(order, sound),
             Form::Qwen3Omni(chat) => return chat.prompt(&instructed::of_qwen3_omni(order)),
         };

@@ -1,15 +1,15 @@
-//! Log-mel spectrograms: HF `WhisperFeatureExtractor`.
+//! Log-mel spectrograms: HF `WhisperFeatureExtractor`, `GraniteSpeechFeatureExtractor`.
 //!
 //! A sound becomes windows of `n_fft` samples, `hop_length` apart, whose ends are mirrored. The
-//! power of their spectra is summed over `num_bins` triangles, which are narrow at low frequencies
-//! (the formula of Slaney's Auditory Toolbox). The logarithms are cut off 8 below their largest,
-//! and scaled.
+//! power of their spectra is summed over `num_bins` triangles, which are narrow at low frequencies.
+//! Their formula is that of Slaney's Auditory Toolbox, or that of HTK. The logarithms are cut off 8
+//! below their largest, and scaled.
 
 use std::sync::Arc;
 
 use realfft::{RealFftPlanner, RealToComplex};
 
-/// The highest frequency of a triangle. It does not depend on the rate.
+/// The highest frequency of a triangle of Slaney's. It does not depend on the rate.
 const HIGHEST: f64 = 8000.0;
 
 /// Power below which the logarithm does not follow.
@@ -58,14 +58,30 @@ struct Triangle {
 }
 
 impl MelExtractor {
-    /// Returns an extractor of spectrograms.
+    /// Returns an extractor of spectrograms with Slaney's triangles.
     pub(crate) fn new(config: MelConfig) -> Self {
-        let length = config.n_fft as f64;
+        let triangles = triangles(&config, mel(HIGHEST), hertz, true);
+        Self::with(config, config.n_fft, triangles)
+    }
+
+    /// Returns an extractor of spectrograms with the triangles of HTK, as torchaudio has them. The
+    /// factors of a window are 0 but for `win_length` samples in its middle, at most `n_fft`.
+    pub(crate) fn htk(config: MelConfig, win_length: usize) -> Self {
+        let most = htk_mel(f64::from(config.rate / 2));
+        Self::with(config, win_length, triangles(&config, most, htk_hertz, false))
+    }
+
+    fn with(config: MelConfig, win_length: usize, triangles: Vec<Triangle>) -> Self {
+        let length = win_length as f64;
         let hann = |i: usize| 0.5 - 0.5 * (std::f64::consts::TAU * i as f64 / length).cos();
+        let mut window = vec![0.0; config.n_fft];
+        let before = config.n_fft.saturating_sub(win_length) / 2;
+        let inner = window.iter_mut().skip(before).take(win_length);
+        inner.enumerate().for_each(|(i, factor)| *factor = hann(i));
         Self {
             config,
-            window: (0..config.n_fft).map(hann).collect(),
-            triangles: triangles(&config),
+            window,
+            triangles,
             fft: RealFftPlanner::new().plan_fft_forward(config.n_fft),
         }
     }
@@ -83,9 +99,20 @@ impl MelExtractor {
     /// Returns the spectrogram of a sound that is cut, or filled with silence, to `num_samples`:
     /// `[num_bins, num_samples / hop_length]`.
     pub(crate) fn spectrogram_of(&self, samples: &[f32], num_samples: usize) -> Vec<f32> {
-        let num_bins = self.config.num_bins;
         let num_windows = num_samples / self.config.hop_length;
         let samples = &samples[..samples.len().min(num_samples)];
+        self.windows(samples, num_samples, num_windows)
+    }
+
+    /// Returns the spectrogram of a whole sound, with a window around its end: `[num_bins,
+    /// samples / hop_length + 1]`. It has more samples than half of a window.
+    pub(crate) fn spectrogram_to_end(&self, samples: &[f32]) -> Vec<f32> {
+        self.windows(samples, samples.len(), samples.len() / self.config.hop_length + 1)
+    }
+
+    /// Returns the first windows of a sound that is filled with silence to `num_samples`.
+    fn windows(&self, samples: &[f32], num_samples: usize, num_windows: usize) -> Vec<f32> {
+        let num_bins = self.config.num_bins;
         let mut logs = vec![FLOOR.log10(); num_bins * num_windows];
         let (mut input, mut spectrum) = (self.fft.make_input_vec(), self.fft.make_output_vec());
         let mut powers = vec![0.0; spectrum.len()];
@@ -130,9 +157,14 @@ impl Triangle {
     }
 }
 
-/// Returns the bins' triangles, all of the same area.
-fn triangles(config: &MelConfig) -> Vec<Triangle> {
-    let most = mel(HIGHEST);
+/// Returns the bins' triangles. Their borders are equally far apart in mels, from 0 to `most`. The
+/// function `hertz` turns mels into frequencies. All have the same area, or the same height.
+fn triangles(
+    config: &MelConfig,
+    most: f64,
+    hertz: fn(f64) -> f64,
+    has_same_area: bool,
+) -> Vec<Triangle> {
     let num_points = config.num_bins + 2;
     let points: Vec<f64> =
         (0..num_points).map(|i| hertz(most * i as f64 / (num_points - 1) as f64)).collect();
@@ -144,7 +176,8 @@ fn triangles(config: &MelConfig) -> Vec<Triangle> {
         let weight = |i: usize| {
             let up = (frequency(i) - left) / (top - left);
             let down = (right - frequency(i)) / (right - top);
-            up.min(down).max(0.0) * 2.0 / (right - left)
+            let height = up.min(down).max(0.0);
+            if has_same_area { height * 2.0 / (right - left) } else { height }
         };
         let weights: Vec<f64> = (0..num_frequencies).map(weight).collect();
         let first = weights.iter().position(|weight| *weight > 0.0).unwrap_or_default();
@@ -178,6 +211,20 @@ fn hertz(mel: f64) -> f64 {
     }
 }
 
+/// The frequency at which HTK's mels turn from linear to logarithmic, and their factor for each
+/// power of ten.
+const HTK: [f64; 2] = [700.0, 2595.0];
+
+fn htk_mel(hertz: f64) -> f64 {
+    let [knee, steps] = HTK;
+    steps * (1.0 + hertz / knee).log10()
+}
+
+fn htk_hertz(mel: f64) -> f64 {
+    let [knee, steps] = HTK;
+    knee * (10f64.powf(mel / steps) - 1.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,9 +240,19 @@ mod tests {
     }
 
     #[test]
+    fn a_shorter_window_is_in_the_middle() {
+        let extractor = MelExtractor::htk(CONFIG, 398);
+        let [first, last] = [&extractor.window[..2], &extractor.window[399..]];
+        assert_eq!((first, last), (&[0.0, 0.0][..], &[0.0][..]));
+        assert_eq!(extractor.window[200], 1.0);
+        assert_eq!(extractor.spectrogram_to_end(&[0.1; 320]).len(), 80 * 3);
+    }
+
+    #[test]
     fn mels_and_hertz_are_inverse() {
         for frequency in [0.0, 40.0, 999.0, 1000.0, 1234.5, 8000.0] {
             assert!((hertz(mel(frequency)) - frequency).abs() < 1e-9, "{frequency}");
+            assert!((htk_hertz(htk_mel(frequency)) - frequency).abs() < 1e-9, "{frequency}");
         }
     }
 }

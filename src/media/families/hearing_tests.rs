@@ -1,5 +1,5 @@
 //! Spectrograms and counts are those of transformers. `tests/fidelity/make_hearing.py` recorded
-//! them.
+//! them, and those of Granite Speech `make_granite_speech.py`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ fn spectrograms_and_counts_are_those_of_transformers() {
         ["qwen2_audio", "voxtral", "audio_flamingo_3", "music_flamingo", "glm_asr", "qwen3_asr"];
     let wide = models.map(|model| format!("{model}-wide"));
     let all = models.map(str::to_owned).into_iter().chain(wide);
-    for model in all.chain(["qwen3_asr-published".to_owned()]) {
+    let granite = ["", "-wide", "_plus", "_plus-wide"].map(|form| format!("granite_speech{form}"));
+    for model in all.chain(["qwen3_asr-published".to_owned()]).chain(granite) {
         let folder = tests().join("hearing").join(&model);
         let golden = std::fs::read(folder.join("golden.json")).unwrap();
         let golden: Golden = serde_json::from_slice(&golden).unwrap();

@@ -14,6 +14,7 @@ mod gemma4;
 mod glm;
 mod glm_video;
 mod got_ocr;
+mod granite_speech;
 mod hearing;
 mod idefics3;
 mod internvl;
@@ -60,7 +61,7 @@ use playhouse_actors::logic::request::{
 use self::resize::Pixels;
 use super::processor::FamilyProcessor;
 use crate::model::ConfigError;
-use crate::model::audio::{AudioFamily, EXTRACTOR_FILES};
+use crate::model::audio::{AudioFamily, EXTRACTOR_FILES, SoundTower};
 use crate::model::config::{ConfigSource, Fields};
 use crate::model::vision::{self, ProcessorConfig, VisionFamily};
 use crate::model_files;
@@ -83,10 +84,17 @@ pub(crate) fn processor_for(
     if whisper::is_of(outer.object()) {
         return Ok(Some(Arc::new(whisper::WhisperProcessor::load(model)?)));
     }
-    if let Some(family) = AudioFamily::of(outer) {
+    if let Some(tower) = SoundTower::of(outer) {
         if !EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
             return Ok(None);
         }
+        let family = match tower {
+            SoundTower::Hearing(family) => family,
+            SoundTower::GraniteSpeech => {
+                let sounds = granite_speech::GraniteSpeech::read(model, outer)?;
+                return Ok(Some(Arc::new(sounds)));
+            }
+        };
         let images = match family {
             AudioFamily::Qwen2_5Omni => VisionFamily::Qwen2_5Omni,
             AudioFamily::Qwen3Omni => VisionFamily::Qwen3Omni,

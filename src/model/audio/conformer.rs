@@ -4,14 +4,13 @@
 //! It has an MLP, attention, a convolution and another MLP. Their outputs are added to the states,
 //! those of the MLPs by half.
 
-use std::ops::Range;
-
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 use playhouse_kernels::{
     Activation, AttentionMask, AttentionMetadata, DistanceBiases, LinearWeight, WeightVector,
-    WeightView, activate, add, add_scaled, gated, linear, profile::timed,
+    activate, add, add_scaled, gated, linear, profile::timed,
 };
 
+use super::conv::{Depthwise, gate_first};
 use super::phi4_config::{PIECE, Phi4Sounds};
 use crate::model::encoder_decoder::{AttentionBias, AttentionForm, NORM, SelfAttention};
 use crate::model::layers::{Linear, Norm, Part};
@@ -144,10 +143,7 @@ struct Convolution {
     weight: LinearWeight,
     bias: WeightVector,
     glu_activation: Activation,
-    /// The factors of the channels at each element of the kernel, `[1, hidden_size]`. The last one
-    /// is that of a state itself.
-    taps: Vec<Tensor<2>>,
-    taps_bias: Tensor<2>,
+    each: Depthwise,
     mixing: Linear,
     activation: Activation,
     out: Linear,
@@ -163,12 +159,8 @@ impl Convolution {
         let full = |name: &str| format!("{module}.{name}");
         let each = full("dw_sep_conv_1d.dw_conv");
         let stored = loader.values(&format!("{each}.weight"), &[hidden, 1, kernel_size])?;
-        let taps_bias = loader.values(&format!("{each}.bias"), &[hidden])?;
-        let device: Device = loader.device().clone();
-        let row = |values: Vec<f32>| {
-            Tensor::<2>::from_data(TensorData::new(values, [1, hidden]), &device)
-        };
-        let tap = |at: usize| stored.iter().skip(at).step_by(kernel_size).copied().collect();
+        let biases = loader.values(&format!("{each}.bias"), &[hidden])?;
+        let each = Depthwise::new(&stored, biases, kernel_size - 1, loader.device());
         let (weight, bias) = glu(loader, &full("glu"), hidden)?;
         let shape = [hidden, hidden, 1];
         Ok(Self {
@@ -176,8 +168,7 @@ impl Convolution {
             weight,
             bias,
             glu_activation: config.glu_activation,
-            taps: (0..kernel_size).map(|at| row(tap(at))).collect(),
-            taps_bias: row(taps_bias),
+            each,
             mixing: Linear::of_patches(loader, &full("dw_sep_conv_1d.pw_conv"), &shape, true)?,
             activation: config.conv_activation,
             out: Linear::of_patches(loader, &full("ext_pw_conv_1d"), &shape, true)?,
@@ -187,26 +178,14 @@ impl Convolution {
     fn forward(&self, x: Tensor<2>, pieces: &AttentionMetadata) -> Tensor<2> {
         let x = linear(self.norm.forward(x), &self.weight, Some(&self.bias));
         let x = gated(x, self.glu_activation);
-        let bounds = pieces.query_start_loc.windows(2);
-        let piece = |bounds: &[u32]| self.along_time(&x, bounds[0] as usize..bounds[1] as usize);
+        let ([_, width], bounds) = (x.dims(), pieces.query_start_loc.windows(2));
+        let piece = |bounds: &[u32]| {
+            let rows = bounds[0] as usize..bounds[1] as usize;
+            self.each.forward(x.clone().slice([rows, 0..width]))
+        };
         let x = Tensor::cat(bounds.map(piece).collect(), 0);
         let x = activate(self.mixing.forward(x, Adapters::none()), self.activation);
         self.out.forward(x, Adapters::none())
-    }
-
-    /// Returns the sums of each state and those before it in the piece `rows`.
-    fn along_time(&self, x: &Tensor<2>, rows: Range<usize>) -> Tensor<2> {
-        let ([_, width], count, before) = (x.dims(), rows.len(), self.taps.len() - 1);
-        let zeros = Tensor::zeros([before.max(1), width], &x.device());
-        let padded = Tensor::cat(vec![zeros, x.clone().slice([rows, 0..width])], 0);
-        // A kernel of one state has no states before, and one row of zeros all the same.
-        let first = before.max(1) - before;
-        let product = |at: usize| {
-            let part = padded.clone().slice([first + at..first + at + count, 0..width]);
-            part.mul(self.taps[at].clone())
-        };
-        let sum = (1..self.taps.len()).fold(product(0), |sum, at| add(sum, product(at)));
-        sum + self.taps_bias.clone()
     }
 
     fn mapped_bytes(&self) -> u64 {
@@ -221,22 +200,11 @@ fn glu(
     hidden: usize,
 ) -> Result<(LinearWeight, WeightVector), ModelError> {
     let conv = format!("{module}.ext_pw_conv_1d");
-    let swapped = |values: Vec<f32>| {
-        let (first, second) = values.split_at(values.len() / 2);
-        [second, first].concat()
-    };
-    let weight = loader.packed(&conv, [2 * hidden, hidden], |loader| {
-        let values = loader.values(&format!("{conv}.weight"), &[2 * hidden, hidden, 1])?;
-        let values = swapped(values);
-        let view = [WeightView::F32(&values)];
-        let packed = LinearWeight::pack(&view, hidden, loader.dtype(), loader.device());
-        Ok(packed.map_err(refused(&conv))?.with_tensor_cores(loader.tensor_cores()))
-    })?;
-    let mut biases = loader.values(&format!("{conv}.bias"), &[2 * hidden])?;
-    for (half, name) in biases.chunks_exact_mut(hidden).zip(["b1", "b2"]) {
+    let (weight, mut biases) = gate_first(loader, &conv, [2 * hidden, hidden])?;
+    for (half, name) in biases.chunks_exact_mut(hidden).zip(["b2", "b1"]) {
         let added = loader.values(&format!("{module}.{name}"), &[1, hidden, 1])?;
         half.iter_mut().zip(added).for_each(|(bias, added)| *bias += added);
     }
-    let biases = loader.on_device(&conv, swapped(biases))?;
+    let biases = loader.on_device(&conv, biases)?;
     Ok((weight, biases))
 }

@@ -12,7 +12,6 @@
 //! frames. Those of the others are of neighbours side by side. Voxtral has no last tensor, and
 //! neither has Qwen2.5-Omni: its last spectrogram is as long as the sound.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -24,22 +23,17 @@ use super::rotary_time::RotaryTime;
 use super::tower_config::{WINDOW, tower_config};
 use crate::model::config::{ActivationName, ConfigError, Fields};
 use crate::model::encoder_decoder::NORM;
-use crate::model::families::WRAPPERS;
 use crate::model::layers::{Linear, Norm, Part, plain_activation};
 use crate::model::weight_loader::WeightLoader;
 use crate::model::{
     Adapters, EncoderOutput, MediaEncoder, MediaInput, MediaTensorView, ModelError,
 };
-use crate::model_files;
 
 /// The places of towers and projectors in checkpoints of different versions of transformers.
 const TOWERS: [&str; 3] = ["audio_tower", "model.audio_tower", "thinker.audio_tower"];
 const PROJECTORS: [&str; 2] = ["multi_modal_projector", "model.multi_modal_projector"];
 
-/// The files that may have the settings of the feature extractor.
-pub(crate) const EXTRACTOR_FILES: [&str; 2] = ["preprocessor_config.json", "processor_config.json"];
-
-/// The tower of sounds of a multimodal class.
+/// The tower of sounds of a class whose processor is that of Whisper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AudioFamily {
     /// Whisper's encoder. Two states become one embedding: their mean.
@@ -58,15 +52,6 @@ pub(crate) enum AudioFamily {
     Qwen3Asr,
     /// The same, with other names.
     Qwen3Omni,
-}
-
-impl AudioFamily {
-    /// Returns the tower of a multimodal class, by the fields of its `config.json`.
-    pub(crate) fn of(outer: &Fields) -> Option<Self> {
-        let listed = outer.value("architectures").and_then(serde_json::Value::as_array);
-        let name = listed.and_then(|names| names.first()?.as_str());
-        WRAPPERS.iter().find(|wrapper| Some(wrapper.architecture) == name)?.audio
-    }
 }
 
 /// The facts about sounds that the processor of a model needs.
@@ -123,25 +108,16 @@ pub(crate) struct AudioPlan {
 }
 
 impl AudioPlan {
-    /// Reads the tower of the model in the folder `model`, if its class has one. A model without
-    /// the files of a feature extractor takes text alone.
+    /// Reads the tower of a model whose `config.json` has the fields `outer`. `outputs` is the
+    /// width of its text model.
     ///
     /// # Errors
     /// [`ConfigError`] if a field of the tower has no valid value.
-    pub(in crate::model) fn read(
-        model: &Path,
+    pub(super) fn of(
+        family: AudioFamily,
         outer: &Fields,
-        text_width: usize,
-    ) -> Result<Option<Self>, ConfigError> {
-        let Some(family) = AudioFamily::of(outer) else { return Ok(None) };
-        if !EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
-            tracing::info!("without the files of a feature extractor, the model takes text alone");
-            return Ok(None);
-        }
-        Self::of(family, outer, text_width).map(Some)
-    }
-
-    fn of(family: AudioFamily, outer: &Fields, outputs: usize) -> Result<Self, ConfigError> {
+        outputs: usize,
+    ) -> Result<Self, ConfigError> {
         const CONFIG: &str = "audio_config";
         const MODEL_TYPE: &str = "model_type";
         let fields = outer.nested(CONFIG)?.unwrap_or_else(|| Fields::empty_in(outer));

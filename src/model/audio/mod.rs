@@ -3,12 +3,17 @@
 mod audio_tower;
 mod conformer;
 mod conv;
+mod granite;
+mod granite_config;
+mod granite_layer;
 mod halving;
 mod hearing;
 mod phi4;
 mod phi4_config;
+mod plan;
 mod qwen3;
 mod rotary_time;
+mod shaw;
 mod tower_config;
 mod whisper;
 
@@ -17,9 +22,11 @@ use std::sync::Arc;
 use super::registry::ModelFamily;
 use super::supported::SupportedModels;
 
-pub(super) use hearing::AudioPlan;
-pub(crate) use hearing::{AudioFamily, EXTRACTOR_FILES, Sounds};
+pub(crate) use granite_config::GraniteSounds;
+pub(crate) use hearing::{AudioFamily, Sounds};
 pub(crate) use phi4_config::Phi4Sounds;
+pub(super) use plan::SoundPlan;
+pub(crate) use plan::{EXTRACTOR_FILES, SoundTower};
 pub(crate) use qwen3::{TIMES, num_states};
 
 /// Returns the families of this folder by their entry in `architectures`.

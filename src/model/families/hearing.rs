@@ -1,7 +1,7 @@
 //! Multimodal classes that hear, and the families of their text models.
 
 use super::wrappers::{BESIDE, IN_THINKER, INSIDE, sizes};
-use super::{AudioFamily, Defaults, Family, TextModel, Wrapper, llama, qwen2, qwen3};
+use super::{AudioFamily, Defaults, Family, SoundTower, TextModel, Wrapper, llama, qwen2, qwen3};
 
 const QWEN2_AUDIO_CLASS: &str = "Qwen2AudioForConditionalGeneration";
 const VOXTRAL_CLASS: &str = "VoxtralForConditionalGeneration";
@@ -28,7 +28,7 @@ pub(super) const QWEN2_AUDIO: Wrapper = Wrapper {
     places: &[BESIDE, INSIDE],
     unread: TOWER,
     vision: &[],
-    audio: Some(AudioFamily::Qwen2Audio),
+    audio: Some(SoundTower::Hearing(AudioFamily::Qwen2Audio)),
 };
 
 /// Voxtral, in the form of transformers.
@@ -56,7 +56,7 @@ pub(super) const VOXTRAL: Wrapper = Wrapper {
     places: &[BESIDE, INSIDE],
     unread: TOWER,
     vision: &[],
-    audio: Some(AudioFamily::Voxtral),
+    audio: Some(SoundTower::Hearing(AudioFamily::Voxtral)),
 };
 
 /// Audio Flamingo 3.
@@ -73,7 +73,7 @@ pub(super) const AUDIO_FLAMINGO_3: Wrapper = Wrapper {
     places: &[BESIDE, INSIDE],
     unread: TOWER,
     vision: &[],
-    audio: Some(AudioFamily::AudioFlamingo3),
+    audio: Some(SoundTower::Hearing(AudioFamily::AudioFlamingo3)),
 };
 
 /// Music Flamingo.
@@ -90,7 +90,7 @@ pub(super) const MUSIC_FLAMINGO: Wrapper = Wrapper {
     places: &[BESIDE, INSIDE],
     unread: TOWER,
     vision: &[],
-    audio: Some(AudioFamily::MusicFlamingo),
+    audio: Some(SoundTower::Hearing(AudioFamily::MusicFlamingo)),
 };
 
 /// GLM-ASR.
@@ -116,7 +116,7 @@ pub(super) const GLM_ASR: Wrapper = Wrapper {
     places: &[BESIDE, INSIDE],
     unread: TOWER,
     vision: &[],
-    audio: Some(AudioFamily::GlmAsr),
+    audio: Some(SoundTower::Hearing(AudioFamily::GlmAsr)),
 };
 
 /// Qwen3-ASR.
@@ -152,5 +152,5 @@ pub(super) const QWEN3_ASR: Wrapper = Wrapper {
     places: &[INSIDE, IN_THINKER],
     unread: &["model.audio_tower", "model.multi_modal_projector", "thinker.audio_tower"],
     vision: &[],
-    audio: Some(AudioFamily::Qwen3Asr),
+    audio: Some(SoundTower::Hearing(AudioFamily::Qwen3Asr)),
 };

@@ -67,6 +67,7 @@ mod granite_moe;
 mod granite_moe_hybrid;
 mod granite_moe_shared;
 mod granite_moe_swa;
+mod granite_speech;
 mod granite_swa;
 mod hearing;
 mod helium;
@@ -167,7 +168,7 @@ mod youtu;
 mod zamba2;
 
 // The vocabulary of the files in this folder.
-use super::audio::AudioFamily;
+use super::audio::{AudioFamily, SoundTower};
 use super::config::{
     ActivationName, AltUpConfig, ConfigError, DeltaNetConfig, DeltaNetModules,
     EmbeddingProjections, Factors, FeedForward, Fields, GateClamp, GateForm, Gemma4Config,

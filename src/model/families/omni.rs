@@ -4,8 +4,8 @@
 
 use super::wrappers::{AXES, AXES_IN_TURNS, IN_THINKER, PLAIN, sizes};
 use super::{
-    AudioFamily, ConfigError, Defaults, Family, Fields, ModelConfig, MoeConfig, TextModel,
-    VisionFamily, WindowRule, Wrapper, qwen2, qwen2_moe, qwen3_moe,
+    AudioFamily, ConfigError, Defaults, Family, Fields, ModelConfig, MoeConfig, SoundTower,
+    TextModel, VisionFamily, WindowRule, Wrapper, qwen2, qwen2_moe, qwen3_moe,
 };
 
 /// The classes of the whole models. Those of the thinkers alone and of published models are read as
@@ -44,7 +44,7 @@ pub(super) const QWEN2_5_OMNI: Wrapper = Wrapper {
         "visual",
     ],
     vision: &[VisionFamily::Qwen2_5Omni],
-    audio: Some(AudioFamily::Qwen2_5Omni),
+    audio: Some(SoundTower::Hearing(AudioFamily::Qwen2_5Omni)),
 };
 
 /// Qwen3-Omni.
@@ -80,7 +80,7 @@ pub(super) const QWEN3_OMNI: Wrapper = Wrapper {
         "visual",
     ],
     vision: &[VisionFamily::Qwen3Omni],
-    audio: Some(AudioFamily::Qwen3Omni),
+    audio: Some(SoundTower::Hearing(AudioFamily::Qwen3Omni)),
 };
 
 /// HF `Qwen3OmniMoeTextConfig`.

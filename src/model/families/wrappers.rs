@@ -9,10 +9,10 @@ use super::{
     AxesRule, Bias, ConfigError, Defaults, ExpertNames, Family, Fields, ModelConfig, MoeConfig,
     MoeNames, PositionRule, RopeRule, TextModel, TextPlace, TextSizes, VisionFamily, WeightNames,
     WindowRule, Wrapper, aria, as_read, blip2, deepseek_ocr, dots_ocr, exaone4_5, gemma3, gemma3n,
-    gemma4, gemma4_unified, glm4, glm4_moe, got_ocr2, granite, hearing, in_tiles, interns1,
-    kimi_vl, llama, llama4, llava_next_video, llava_onevision, minicpmv, ministral3, mistral,
-    mistral4, molmo2, omni, ovis2, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe, qwen3,
-    qwen3_5, qwen3_5_moe, qwen3_moe, qwen4_exp, readers,
+    gemma4, gemma4_unified, glm4, glm4_moe, got_ocr2, granite, granite_speech, hearing, in_tiles,
+    interns1, kimi_vl, llama, llama4, llava_next_video, llava_onevision, minicpmv, ministral3,
+    mistral, mistral4, molmo2, omni, ovis2, paligemma, phi3_v, phi4_multimodal, qwen2, qwen2_moe,
+    qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen4_exp, readers,
 };
 
 /// transformers 5, and 4 from 4.52 on.
@@ -377,6 +377,8 @@ pub(in crate::model) const WRAPPERS: &[Wrapper] = &[
     hearing::MUSIC_FLAMINGO,
     hearing::GLM_ASR,
     hearing::QWEN3_ASR,
+    granite_speech::GRANITE_SPEECH,
+    granite_speech::GRANITE_SPEECH_PLUS,
     omni::QWEN2_5_OMNI,
     omni::QWEN3_OMNI,
     phi3_v::PHI3_V,

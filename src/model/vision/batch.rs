@@ -8,7 +8,7 @@ use crate::model::layers::rotary::default_frequencies;
 
 /// Returns a batch of sequences of these lengths, one after the other. Sequences without rows are
 /// left out.
-pub(super) fn sequences(lens: impl IntoIterator<Item = usize>) -> AttentionMetadata {
+pub(in crate::model) fn sequences(lens: impl IntoIterator<Item = usize>) -> AttentionMetadata {
     let mut meta = AttentionMetadata { query_start_loc: vec![0], ..AttentionMetadata::default() };
     for len in lens.into_iter().filter(|len| *len > 0) {
         meta.positions.extend(0..len as u32);
@@ -19,7 +19,7 @@ pub(super) fn sequences(lens: impl IntoIterator<Item = usize>) -> AttentionMetad
 }
 
 /// Returns `values` as a tensor of rows of `width`.
-pub(super) fn rows(values: Vec<f32>, width: usize, device: &Device) -> Tensor<2> {
+pub(in crate::model) fn rows(values: Vec<f32>, width: usize, device: &Device) -> Tensor<2> {
     let count = values.len() / width;
     Tensor::from_data(TensorData::new(values, [count, width]), device)
 }

@@ -8,25 +8,22 @@
 //! | queries | `[images · queries, qformer_hidden_size]` |
 //! | embeddings | `[queries, text_hidden_size]` |
 
-use burn::tensor::{Device, Tensor};
-use playhouse_kernels::{
-    Activation, AttentionMask, AttentionParams, activate, cross_attention, encoder_attention,
-    profile::timed,
-};
+use burn::tensor::Tensor;
+use playhouse_kernels::{Activation, profile::timed};
 
-use super::batch::{rows, sequences};
 use super::block::{BlockConfig, HeadNorms};
 use super::encoder::Tower;
 use super::llava::side;
 use super::pixels::{PatchSize, Pixels};
+use super::qformer::{QFormer, QFormerConfig};
 use super::two_towers::no_projector;
 use super::vit::{Packing, Patches, VitConfig, VitTower};
 use super::vit_names::BLIP2;
 use super::{activation, token};
 use crate::model::config::{ConfigError, Fields, NormConfig};
 use crate::model::family::NormKind;
-use crate::model::layers::{Linear, Norm, Part};
-use crate::model::weight_loader::{WeightLoader, refused};
+use crate::model::layers::{Linear, Part};
+use crate::model::weight_loader::WeightLoader;
 use crate::model::{Adapters, EncoderOutput, MediaInput, ModelError};
 
 const TOWER: &str = "vision_model";
@@ -70,15 +67,7 @@ impl Blip2Images {
 pub(super) struct Blip2Config {
     pub(super) images: Blip2Images,
     vit: VitConfig,
-    /// The width of the queries.
-    width: usize,
-    num_heads: usize,
-    inner_size: usize,
-    num_layers: usize,
-    /// The layers from one that sees an image to the next.
-    every: usize,
-    activation: Activation,
-    norm: NormConfig,
+    former: QFormerConfig,
     /// The width of the text model.
     outputs: usize,
 }
@@ -89,36 +78,17 @@ impl Blip2Config {
     /// # Errors
     /// [`ConfigError`] if a field has no valid value.
     pub(super) fn read(outer: &Fields, outputs: usize) -> Result<Self, ConfigError> {
-        const HEADS: &str = "num_attention_heads";
-        const SEEN: &str = "encoder_hidden_size";
         let nested = |name: &str| {
             let found = outer.nested(name)?.unwrap_or_else(|| Fields::empty_in(outer));
             Ok::<Fields, ConfigError>(found)
         };
         let (vision, former) = (nested("vision_config")?, nested("qformer_config")?);
         let vit = vit(&vision)?;
-        let size = |field: &str, default: usize| {
-            Ok::<usize, ConfigError>(former.size(field)?.unwrap_or(default))
-        };
-        let (width, num_heads) = (size("hidden_size", 768)?, size(HEADS, 12)?);
-        if !width.is_multiple_of(num_heads) {
-            return Err(former.invalid(HEADS, &format!("a divisor of {width}")));
-        }
-        let seen = vit.block.hidden_size;
-        if former.size(SEEN)?.is_some_and(|found| found != seen) {
-            return Err(former.invalid(SEEN, &format!("{seen}, hidden_size of vision_config")));
-        }
-        let eps = former.positive("layer_norm_eps")?.unwrap_or(1e-12) as f32;
+        let (seen, seen_name) = (vit.block.hidden_size, "hidden_size of vision_config");
         Ok(Self {
             images: Blip2Images::read(outer)?,
             vit,
-            width,
-            num_heads,
-            inner_size: size("intermediate_size", 3_072)?,
-            num_layers: size("num_hidden_layers", 12)?,
-            every: size("cross_attention_frequency", 2)?,
-            activation: activation(&former, "hidden_act", Activation::Gelu)?,
-            norm: NormConfig { kind: NormKind::Layer { has_bias: true }, eps },
+            former: QFormerConfig::read(&former, seen, seen_name)?,
             outputs,
         })
     }
@@ -172,14 +142,9 @@ fn vit(vision: &Fields) -> Result<VitConfig, ConfigError> {
 #[derive(Debug)]
 pub(super) struct Blip2Tower {
     vit: VitTower,
-    /// `[queries, width]`.
-    queries: Vec<f32>,
-    first_norm: Norm,
-    layers: Vec<QueryLayer>,
-    params: AttentionParams,
+    former: QFormer,
     projector: Linear,
     config: Blip2Config,
-    device: Device,
 }
 
 impl Tower for Blip2Tower {
@@ -209,22 +174,16 @@ impl Tower for Blip2Tower {
     }
 
     fn mapped_bytes(&self) -> u64 {
-        let layers = self.layers.iter().map(QueryLayer::mapped_bytes).sum::<u64>();
-        self.vit.mapped_bytes() + layers + self.projector.mapped_bytes()
+        self.vit.mapped_bytes() + self.former.mapped_bytes() + self.projector.mapped_bytes()
     }
 }
 
 impl Blip2Tower {
     /// Returns the embeddings of images with these states.
     fn embeddings(&self, states: Tensor<2>) -> Tensor<2> {
-        let Blip2Config { ref vit, width, .. } = self.config;
         let [count, _] = states.dims();
-        let images = count / vit.num_embeds();
-        let queries = rows(self.queries.repeat(images), width, &self.device);
-        let mut hidden = self.first_norm.forward(queries);
-        for layer in &self.layers {
-            hidden = layer.forward(hidden, &states, images, &self.params);
-        }
+        let images = count / self.config.vit.num_embeds();
+        let hidden = self.former.forward(&states, images);
         self.projector.forward(hidden, Adapters::none())
     }
 
@@ -234,148 +193,15 @@ impl Blip2Tower {
         config: &Blip2Config,
         pixels: Pixels,
     ) -> Result<Self, ModelError> {
-        let Blip2Config { images, ref vit, width, num_heads, norm, outputs, .. } = *config;
+        let Blip2Config { images, ref vit, ref former, outputs } = *config;
         let projector = [Part::new(PROJECTOR.to_owned(), outputs)];
-        let params = AttentionParams {
-            mask: AttentionMask::Both,
-            tensor_cores: loader.tensor_cores(),
-            ..AttentionParams::new(num_heads, ((width / num_heads) as f32).powf(-0.5))
-        };
-        params.require_place(loader.device()).map_err(refused(QFORMER))?;
+        let queries = (QUERIES, images.num_embeds);
         Ok(Self {
             vit: VitTower::load(loader, TOWER, PROJECTOR, None, vit, pixels)?,
-            queries: loader.values(QUERIES, &[1, images.num_embeds, width])?,
-            first_norm: Norm::load(loader, &format!("{QFORMER}.layernorm"), width, norm)?,
-            layers: (0..config.num_layers)
-                .map(|index| QueryLayer::load(loader, index, config))
-                .collect::<Result<_, _>>()?,
-            params,
-            projector: Linear::of_media(loader, &projector, width, true)?,
+            former: QFormer::load(loader, QFORMER, queries, former)?,
+            projector: Linear::of_media(loader, &projector, former.width, true)?,
             config: config.clone(),
-            device: loader.device().clone(),
         })
-    }
-}
-
-/// One layer of the queries: HF `Blip2QFormerLayer`. Each part ends with a norm of its sum.
-#[derive(Debug)]
-struct QueryLayer {
-    /// The attention of queries to each other.
-    own: Attention,
-    /// Their attention to the states of an image, if the layer has it.
-    seen: Option<Attention>,
-    inner: Linear,
-    activation: Activation,
-    down: Linear,
-    norm: Norm,
-}
-
-/// One attention.
-#[derive(Debug)]
-struct Attention {
-    q: Linear,
-    /// Keys, then values.
-    kv: Linear,
-    o: Linear,
-    norm: Norm,
-}
-
-impl Attention {
-    fn load(
-        loader: &mut WeightLoader<'_>,
-        module: &str,
-        inputs: usize,
-        config: &Blip2Config,
-    ) -> Result<Self, ModelError> {
-        let Blip2Config { width, norm, .. } = *config;
-        let part = |name: &str| Part::new(format!("{module}.{name}"), width);
-        let kv = [part("attention.key"), part("attention.value")];
-        Ok(Self {
-            q: Linear::of_media(loader, &[part("attention.query")], width, true)?,
-            kv: Linear::of_media(loader, &kv, inputs, true)?,
-            o: Linear::of_media(loader, &[part("output.dense")], width, true)?,
-            norm: Norm::load(loader, &format!("{module}.output.LayerNorm"), width, norm)?,
-        })
-    }
-
-    /// Returns the queries, and the keys and values of `states`.
-    fn parts(&self, x: Tensor<2>, states: Tensor<2>) -> [Tensor<2>; 3] {
-        let q = self.q.forward(x, Adapters::none());
-        let kv = self.kv.forward(states, Adapters::none());
-        let [count, both] = kv.dims();
-        let k = kv.clone().slice([0..count, 0..both / 2]);
-        [q, k, kv.slice([0..count, both / 2..both])]
-    }
-
-    /// Returns the norm of `x` with the output for `attended`.
-    fn output(&self, attended: Tensor<2>, x: Tensor<2>) -> Tensor<2> {
-        self.norm.add_forward(self.o.forward(attended, Adapters::none()), Some(x)).0
-    }
-
-    fn mapped_bytes(&self) -> u64 {
-        [&self.q, &self.kv, &self.o].into_iter().map(Linear::mapped_bytes).sum()
-    }
-}
-
-impl QueryLayer {
-    fn load(
-        loader: &mut WeightLoader<'_>,
-        index: usize,
-        config: &Blip2Config,
-    ) -> Result<Self, ModelError> {
-        let Blip2Config { ref vit, width, inner_size, every, norm, .. } = *config;
-        let full = |name: &str| format!("{QFORMER}.encoder.layer.{index}.{name}");
-        let part = |name: &str, outputs: usize| [Part::new(full(name), outputs)];
-        let sees = index.is_multiple_of(every);
-        let seen = sees.then(|| {
-            Attention::load(loader, &full("crossattention"), vit.block.hidden_size, config)
-        });
-        let (inner, down) = (part("intermediate_query.dense", inner_size), "output_query.dense");
-        Ok(Self {
-            seen: seen.transpose()?,
-            own: Attention::load(loader, &full("attention"), width, config)?,
-            inner: Linear::of_media(loader, &inner, width, true)?,
-            activation: config.activation,
-            down: Linear::of_media(loader, &part(down, width), inner_size, true)?,
-            norm: Norm::load(loader, &full("output_query.LayerNorm"), width, norm)?,
-        })
-    }
-
-    /// Returns the queries of `images` images with these states.
-    fn forward(
-        &self,
-        x: Tensor<2>,
-        states: &Tensor<2>,
-        images: usize,
-        params: &AttentionParams,
-    ) -> Tensor<2> {
-        let heads = params.num_heads;
-        let [count, width] = x.dims();
-        let queries = count / images;
-        let [q, k, v] = self.own.parts(x.clone(), x.clone());
-        let sequences = sequences(std::iter::repeat_n(queries, images));
-        let attended = encoder_attention(q, k, v, heads, &sequences, params);
-        let mut x = self.own.output(attended, x);
-        if let Some(seen) = &self.seen {
-            let [q, k, v] = seen.parts(x.clone(), states.clone());
-            let places = k.dims()[0] / images;
-            let of_image = |image: usize| {
-                let part = |x: &Tensor<2>, len: usize| {
-                    x.clone().slice([image * len..(image + 1) * len, 0..width])
-                };
-                let (k, v) = (part(&k, places), part(&v, places));
-                cross_attention(part(&q, queries), k, v, heads, params)
-            };
-            x = seen.output(Tensor::cat((0..images).map(of_image).collect(), 0), x);
-        }
-        let none = Adapters::none();
-        let inner = activate(self.inner.forward(x.clone(), none), self.activation);
-        self.norm.add_forward(self.down.forward(inner, none), Some(x)).0
-    }
-
-    fn mapped_bytes(&self) -> u64 {
-        let attentions = std::iter::once(&self.own).chain(&self.seen).map(Attention::mapped_bytes);
-        attentions.sum::<u64>() + self.inner.mapped_bytes() + self.down.mapped_bytes()
     }
 }
 
@@ -390,7 +216,7 @@ mod tests {
     fn a_tower_has_the_numbers_of_its_class() {
         let config = Blip2Config::read(&fields(json!({ "image_token_index": 7 })), 2_560).unwrap();
         assert_eq!((config.images.placeholder, config.images.num_embeds), (7, 32));
-        assert_eq!((config.vit.num_embeds(), config.width), (257, 768));
+        assert_eq!((config.vit.num_embeds(), config.former.width), (257, 768));
     }
 
     #[test]

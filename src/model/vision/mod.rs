@@ -53,6 +53,7 @@ mod pixels;
 mod pixtral;
 mod pixtral_config;
 mod projector;
+mod qformer;
 mod qwen;
 mod qwen_config;
 mod resized;
@@ -81,6 +82,7 @@ use super::{Backbone, MediaEncoder, ModelError};
 
 pub(crate) use anyres::AnyResTiles;
 pub(crate) use aria_config::AriaImages;
+pub(super) use batch::{rows, sequences};
 pub(crate) use blip2::Blip2Images;
 pub(crate) use config::{PixelScale, ProcessorConfig, UNIT_SCALE};
 pub(crate) use deepseek_ocr_config::OcrViews;
@@ -98,7 +100,9 @@ pub(crate) use ovis2_config::{OvisImages, OvisToken};
 pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
+pub(super) use qformer::{QFormer, QFormerConfig};
 pub(crate) use qwen_config::scale as qwen_scale;
+pub(super) use sam_attention::own_distances;
 pub(super) use seeing_and_hearing::SeeingAndHearing;
 pub(crate) use siglip2::Siglip2Images;
 

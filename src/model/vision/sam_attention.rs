@@ -100,7 +100,7 @@ impl Relative {
 /// Returns for each of `side` places on an axis its products with the distances to all places,
 /// `[lines, side, side]`. `x` has those with all distances, `[lines, side · (2 · side − 1)]`, the
 /// largest first. Those of a place begin one element before those of the place before it.
-fn own_distances(x: Tensor<2>, side: usize) -> Tensor<3> {
+pub(in crate::model) fn own_distances(x: Tensor<2>, side: usize) -> Tensor<3> {
     let [lines, width] = x.dims();
     let shifted = x.slice([0..lines, side - 1..width - 1]);
     shifted.reshape([lines, side, 2 * side - 2]).slice([0..lines, 0..side, 0..side])
