@@ -229,7 +229,7 @@ fn outside(config: &ModelConfig) -> Shapes {
         norm.iter().for_each(|norm| tensors.norm(norm, config));
     }
     if let Some(ngpt) = config.ngpt.filter(|_| config.has_lm_head) {
-        tensors.0.push((ngpt.logits.tensor.to_owned(), vec![vocab]));
+        tensors.0.push((ngpt.logits.tensor.to_owned(), vec![config.scored_tokens()]));
     }
     if has_norm {
         tensors.norm_of(&names.stored(names.embed_norm), config, summed);
