@@ -7,9 +7,9 @@ use playhouse_kernels::profile::timed;
 
 use crate::model::{Adapters, LmHead};
 
-/// The logit of a token without a row in the output layer. It is finite, because engines take other
-/// logits for a fault, and the probability beside any other token is 0.
-const NEVER: f32 = -1e30;
+/// The logit of a token without a row in the output layer. The sampler reads it as a mask: no
+/// request gets this token, not even one that allows no other.
+const NEVER: f32 = f32::NEG_INFINITY;
 
 /// An output layer, and the number of tokens behind its own.
 struct PaddedHead<H> {
