@@ -19,8 +19,8 @@ const TILES: &[(&str, &str)] =
 /// their names in `config.json`.
 ///
 /// # Errors
-/// [`ConfigError`] if the file cannot be read, is not a JSON object, or has a field of tiles that
-/// are not those of the tower.
+/// [`ConfigError`] if the file cannot be read or is not a JSON object. The same if a field of it
+/// asks for tiles that are not those of the tower.
 pub(super) fn processor(model: &Path, outer: &Fields) -> Result<ProcessorConfig, ConfigError> {
     const TILED: &str = "dynamic_image_size";
     const THUMBNAIL: &str = "use_thumbnail";
