@@ -39,6 +39,10 @@ impl<H: LmHead> LmHead for PaddedHead<H> {
         })
     }
 
+    fn num_unscored(&self) -> usize {
+        self.num_unscored
+    }
+
     fn mapped_bytes(&self) -> u64 {
         self.head.mapped_bytes()
     }
