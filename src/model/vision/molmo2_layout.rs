@@ -339,22 +339,42 @@ mod tests {
         }
     }
 
+    /// Returns the layout of a model with these fields of the tower and of both files of the
+    /// processor.
+    fn read(vision: Value, image: Value, whole: Value) -> Result<Molmo2Layout, String> {
+        let (image, whole) = (fields(image), fields(whole));
+        let processor = ProcessorConfig { video: image.clone(), image, whole };
+        let outer = fields(json!({ "vision_config": vision }));
+        let layout = Molmo2Layout::read(&outer, &processor, || Ok(7));
+        layout.map_err(|error| error.to_string())
+    }
+
     #[test]
     fn the_crops_of_an_image_have_bounded_pixels() {
-        let read = |side: usize, most_crops: usize| {
+        let side = |side: usize, most_crops: usize| {
             let vision = json!({ "image_size": [side, side], "patch_size": 64 });
-            let outer = fields(json!({ "vision_config": vision }));
-            let image = fields(json!({ "patch_size": 64, "max_crops": most_crops }));
-            let whole = Fields::empty_in(&image);
-            let processor = ProcessorConfig { video: image.clone(), image, whole };
-            let layout = Molmo2Layout::read(&outer, &processor, || Ok(7));
-            layout.map(|layout| layout.side).map_err(|error| error.to_string())
+            let image = json!({ "patch_size": 64, "max_crops": most_crops });
+            read(vision, image, json!({})).map(|layout| layout.side)
         };
-        assert_eq!(read(2_048, 63), Ok(2_048));
-        let why = read(2_048, 64).unwrap_err();
+        assert_eq!(side(2_048, 63), Ok(2_048));
+        let why = side(2_048, 64).unwrap_err();
         assert!(why.contains("max_crops` is 64") && why.contains("1 to 63"), "{why}");
-        let why = read(2_112, 1).unwrap_err();
+        let why = side(2_112, 1).unwrap_err();
         assert!(why.contains("vision_config.image_size") && why.contains("2048"), "{why}");
+    }
+
+    /// As in Python. Rows of the whole image end as those of crops by default.
+    #[test]
+    fn a_flag_that_is_null_is_false() {
+        let of = |whole: Value| {
+            let layout = read(json!({}), json!({}), whole).unwrap();
+            let [start, crops] = [Mark::WholeStart, Mark::Start].map(|mark| mark as usize);
+            (layout.ends_rows, layout.tokens[start] == layout.tokens[crops])
+        };
+        assert_eq!(of(json!({})), ([true, true], false));
+        assert_eq!(of(json!({ "image_use_col_tokens": null })), ([false, false], false));
+        assert_eq!(of(json!({ "use_single_crop_col_tokens": null })), ([true, true], false));
+        assert_eq!(of(json!({ "use_single_crop_start_token": null })), ([true, true], true));
     }
 
     /// The ranges are those of HF `arange_for_pooling`.
