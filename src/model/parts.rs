@@ -81,6 +81,12 @@ pub trait LmHead: Send + Sync {
     /// If a row is outside `hidden`.
     fn logits(&self, hidden: Tensor<2>, rows: &[u32], adapters: Adapters<'_>) -> Tensor<2>;
 
+    /// Returns the number of tokens, the last ones of the vocabulary, whose logits are always -∞.
+    /// Requests that name one of them are rejected.
+    fn num_unscored(&self) -> usize {
+        0
+    }
+
     /// Returns the same as [`Backbone::mapped_bytes`], for the head.
     fn mapped_bytes(&self) -> u64 {
         0

@@ -12,11 +12,12 @@ use crate::golden::Golden;
 use crate::runner::{Chunking, Runner};
 
 /// A model of each kind: with windows, with biases and tied weights, with norms of heads and two
-/// kinds of layers.
-const DENSE: [&str; 3] = ["mistral-window", "qwen2-tied", "qwen3-layer-types"];
-/// Mixtures of experts: each scoring, with a correction bias, with groups, with shared experts, and
-/// beside dense layers.
-const MIXTURES: [&str; 4] = ["mixtral", "qwen3_moe", "ernie4_5_moe", "glm4_moe"];
+/// kinds of layers, and with norms of lengths and several passes.
+const DENSE: [&str; 4] = ["mistral-window", "qwen2-tied", "qwen3-layer-types", "dory"];
+/// Mixtures of experts: each scoring, with a correction bias, with groups, with shared experts,
+/// beside dense layers, and with windows.
+const MIXTURES: [&str; 6] =
+    ["mixtral", "qwen3_moe", "ernie4_5_moe", "glm4_moe", "kolibri1", "flint"];
 /// Latent attention, with one projection of queries and with two.
 const LATENT: [&str; 2] = ["deepseek_v2", "deepseek_v3"];
 /// Each recurrence over states, alone, beside attention and parallel to it.

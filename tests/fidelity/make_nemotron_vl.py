@@ -219,9 +219,10 @@ MODELS = {
         vision=dict(patch_size=4, hidden_act="gelu", num_hidden_layers=3),
         text=dict(num_key_value_heads=4, rope_parameters=dict(rope_type="default", rope_theta=5e3)),
     ),
+    # With the default of `dynamic_image_size`.
     "nemotron_rerank_vl": lambda n: build(
         n, 3, RERANKER, (1, 3), dict(downsample_ratio=0.5, pooling="avg"),
-        processor=dict(min_input_tiles=1, max_input_tiles=3, dynamic_image_size=True), labels=1,
+        processor=dict(min_input_tiles=1, max_input_tiles=3), labels=1,
     ),
     "nemotron_rerank_vl-classes": lambda n: build(
         n, 4, RERANKER | dict(vision_model="model.vision_model"), (1, 1),

@@ -253,6 +253,26 @@ async fn alone(engine: &Engine, request: RawRequest) -> Output {
     collect(engine.submit(request).await.unwrap().choices.remove(0)).await
 }
 
+/// The last tokens of Molmo 2 have no row in its output layer: those of images.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_no_output_has_are_refused() {
+    const SCORED: u32 = 480;
+    let model = vision::folder("molmo2");
+    let golden = Golden::read(&model, "golden.json");
+    let engine = Engine::spawn(config(&model), |_| ()).await.unwrap();
+    let of = |allowed: u32| {
+        let mut request = golden.request(&golden.prompts[0]);
+        request.params.allowed_token_ids = Some(vec![allowed]);
+        request
+    };
+    let why = engine.submit(of(SCORED)).await.err().unwrap().to_string();
+    assert!(why.contains("allowed_token_ids") && why.contains("480"), "{why}");
+    let output = alone(&engine, of(SCORED - 1)).await;
+    assert!(output.tokens.iter().all(|token| *token == SCORED - 1), "{:?}", output.tokens);
+    assert!(!output.tokens.is_empty());
+    engine.shutdown().await;
+}
+
 /// A hit may end within an image.
 #[tokio::test(flavor = "multi_thread")]
 async fn prefix_hits_give_the_same_bytes() {

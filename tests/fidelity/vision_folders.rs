@@ -15,6 +15,16 @@ fn load(
     left_out: &[&str],
     change: impl FnOnce(&mut Value),
 ) -> Result<std::sync::Arc<Model>, String> {
+    load_changed(name, left_out, "config.json", change)
+}
+
+/// Does the same, and changes another file than `config.json`.
+fn load_changed(
+    name: &str,
+    left_out: &[&str],
+    changed: &str,
+    change: impl FnOnce(&mut Value),
+) -> Result<std::sync::Arc<Model>, String> {
     let copy = TempDir::new().unwrap();
     for entry in std::fs::read_dir(folder(name)).unwrap() {
         let entry = entry.unwrap();
@@ -23,7 +33,7 @@ fn load(
             std::fs::copy(entry.path(), copy.path().join(file)).unwrap();
         }
     }
-    edit(&copy.path().join("config.json"), change);
+    edit(&copy.path().join(changed), change);
     let options = LoadOptions::default();
     load_model(copy.path(), &options, &mut |_| {}).map_err(|error| error.to_string())
 }
@@ -45,7 +55,7 @@ fn without_an_image_processor_or_a_known_tower_the_model_takes_text() {
 
 #[test]
 fn a_field_of_the_tower_without_a_valid_value_is_named() {
-    let cases: [(&str, &str, Value); 72] = [
+    let cases: [(&str, &str, Value); 73] = [
         ("llava", "/vision_config/num_attention_heads", json!(7)),
         ("llava", "/vision_feature_layer", json!(-9)),
         ("llava", "/vision_config/hidden_act", json!("new_act")),
@@ -118,12 +128,29 @@ fn a_field_of_the_tower_without_a_valid_value_is_named() {
         ("molmo2-olmo", "/text_config/qk_norm_type", json!("none")),
         ("molmo2-olmo", "/vision_config/head_dim", json!(8)),
         ("molmo2-olmo", "/image_patch_id", json!(512)),
+        // A multiple of the patch, but an image would take gigabytes.
+        ("molmo2-olmo", "/vision_config/image_size", json!([2_560, 2_560])),
     ];
     for (name, pointer, value) in cases {
         let change = |config: &mut Value| *config.pointer_mut(pointer).unwrap() = value;
         let why = load(name, &[], change).unwrap_err();
         let field = pointer.rsplit('/').next().unwrap();
         assert!(why.contains(field) && why.contains("config.json"), "{name}: {why}");
+    }
+}
+
+/// For example a window with more places than a crop has patches.
+#[test]
+fn a_field_of_the_image_processor_without_a_valid_value_is_named() {
+    const FILE: &str = "preprocessor_config.json";
+    for (name, field, value) in [
+        ("molmo2", "max_crops", json!(1_025)),
+        ("molmo2", "overlap_margins", json!([4, 3])),
+        ("molmo2", "pooling_size", json!([2, 8])),
+        ("molmo2-olmo", "pooling_size", json!([1_024, 1_024])),
+    ] {
+        let why = load_changed(name, &[], FILE, |config| config[field] = value).unwrap_err();
+        assert!(why.contains(FILE) && why.contains(field), "{name}: {why}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::logic::{
 /// The facts that the engine needs about a loaded model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
-    /// Rows of the output matrix. Every token id is smaller.
+    /// Number of logits of a token. Every token id is smaller.
     pub vocab_size: u32,
     /// Largest number of tokens of a sequence.
     pub max_model_len: usize,
@@ -37,6 +37,14 @@ pub struct ModelInfo {
     /// Whether all tokens of a prompt with an image attend to each other, so that one step must
     /// compute the whole prompt. The first item of a prompt then spans it.
     pub attends_within_prompts: bool,
+}
+
+impl ModelInfo {
+    /// Returns the number of tokens that an output may have. Their ids are below it.
+    #[must_use]
+    pub fn scored_tokens(&self) -> u32 {
+        self.vocab_size.saturating_sub(self.heads.num_unscored)
+    }
 }
 
 /// Runs steps on one device. It lives on the worker's own OS thread. It keeps state for each

@@ -207,11 +207,10 @@ async fn process(
     context.config.scheduler.check_servable(prompt_token_ids.len())?;
     let mut params = SamplingParams { max_tokens: fitted.max_tokens, ..raw.params.clone() };
     params.bad_words = bad_words(context, raw).await?;
-    params.count_logprobs(info.vocab_size);
-    params.validate(&SamplingLimits {
-        vocab_size: info.vocab_size,
-        max_logprobs: context.config.max_logprobs,
-    })?;
+    let vocab_size = info.scored_tokens();
+    params.count_logprobs(vocab_size);
+    let max_logprobs = context.config.max_logprobs;
+    params.validate(&SamplingLimits { vocab_size, max_logprobs })?;
     params.normalize();
     Ok(ProcessedRequest { prompt_token_ids, work: Work::Generate(params), mm_features })
 }

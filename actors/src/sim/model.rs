@@ -50,7 +50,7 @@ pub fn heads() -> ModelHeads {
         head(PoolingTask::Classify, false),
         head(PoolingTask::TokenEmbed, false),
     ];
-    ModelHeads { generates: true, pooling }
+    ModelHeads { generates: true, num_unscored: 0, pooling }
 }
 
 /// Returns the result of pooling. `digests` has one for each token of the prompt, or fewer if some

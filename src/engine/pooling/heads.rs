@@ -21,6 +21,7 @@ pub(in crate::engine) fn heads(model: &Model) -> ModelHeads {
     };
     ModelHeads {
         generates: model.lm_head.is_some(),
+        num_unscored: model.lm_head.as_ref().map_or(0, |head| head.num_unscored() as u32),
         pooling: pooler.map(heads).unwrap_or_default(),
     }
 }

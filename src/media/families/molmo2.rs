@@ -31,8 +31,8 @@ const TOKENIZER: &str = "tokenizer_config.json";
 pub(super) struct Molmo2 {
     image_token: Vec<TokenId>,
     layout: Molmo2Layout,
-    /// The token before a prompt with images, if the folder names one.
-    begin: Option<TokenId>,
+    /// The token before a prompt with images.
+    begin: TokenId,
     /// The rows and columns of crops that an image may have, in the order of HF `select_tiling`.
     grids: Vec<[usize; 2]>,
 }
@@ -64,11 +64,13 @@ impl Molmo2 {
         if fields.count(RESAMPLE)?.is_some_and(|filter| filter != 2) {
             return Err(fields.invalid(RESAMPLE, "2 (bilinear)"));
         }
-        let begin = begin(outer)?.map(|text| encode(&text));
-        let begin = begin.and_then(|tokens| match *tokens {
-            [token] => Some(token),
-            _ => None,
-        });
+        let begin = match begin(outer)?.map(|text| encode(&text)).as_deref() {
+            Some([token]) => *token,
+            _ => {
+                let expected = format!("the text of one token in {TOKENIZER}");
+                return Err(outer.missing("bos_token", &expected));
+            }
+        };
         let grids = grids(layout.most_crops);
         Ok(Self { image_token: encode(IMAGE), layout, begin, grids })
     }
@@ -78,24 +80,12 @@ impl Molmo2 {
     /// image that is smaller than the margins has a size below 0 there, too.
     fn grid(&self, size: [usize; 2]) -> [usize; 2] {
         let margin = self.layout.margin() as f32;
-        let scale = |grid: &[usize; 2]| {
+        tiles::least_scaled_by(self.grids.iter().copied(), |grid| {
             let of = |axis: usize| {
                 (grid[axis] * self.layout.step()) as f32 / (size[axis] as f32 - margin)
             };
-            of(0).min(of(1))
-        };
-        let (mut best, mut found) = ([1, 1], f32::NEG_INFINITY);
-        for grid in &self.grids {
-            let own = scale(grid);
-            let is_better = match found < 1.0 {
-                true => own > found,
-                false => own >= 1.0 && own < found,
-            };
-            if is_better {
-                (best, found) = (*grid, own);
-            }
-        }
-        best
+            of(0).min(of(1)).into()
+        })
     }
 }
 
@@ -146,12 +136,8 @@ impl FamilyProcessor for Molmo2 {
     }
 
     fn tokens(&self, media: &ProcessedMedia) -> Vec<TokenId> {
-        let tokens = self.layout.tokens();
-        match tiles::grid(media) {
-            // Embeddings of a client stand in a row.
-            [0, _] | [_, 0] => vec![tokens[0]; media.num_embeds],
-            grid => self.layout.marks(grid).into_iter().map(|mark| tokens[mark as usize]).collect(),
-        }
+        let (tokens, marks) = (self.layout.tokens(), self.layout.marks(tiles::grid(media)));
+        marks.into_iter().map(|mark| tokens[mark as usize]).collect()
     }
 
     fn is_placeholder(&self, token: TokenId) -> bool {
@@ -160,9 +146,8 @@ impl FamilyProcessor for Molmo2 {
 
     /// Puts a token before a prompt with images, as HF `Molmo2Processor` and vLLM do.
     fn join(&self, prompt: &mut ExpandedPrompt) {
-        let Some(begin) = self.begin else { return };
-        if !prompt.features.is_empty() && prompt.tokens.first() != Some(&begin) {
-            prompt.tokens.insert(0, begin);
+        if !prompt.features.is_empty() && prompt.tokens.first() != Some(&self.begin) {
+            prompt.tokens.insert(0, self.begin);
             prompt.features.iter_mut().for_each(|item| item.offset += 1);
         }
     }

@@ -44,12 +44,20 @@ pub(super) fn least_scaled([height, width]: [usize; 2], side: usize, most: usize
         .filter(|[rows, columns]| rows * columns <= most)
         .collect();
     all.sort_by_key(|[rows, columns]| rows * columns);
-    let scale = |[rows, columns]: [usize; 2]| {
+    least_scaled_by(all, |[rows, columns]| {
         let across = (columns * side) as f64 / width as f64;
         across.min((rows * side) as f64 / height as f64)
-    };
+    })
+}
+
+/// Returns the grid of `grids` whose `scale` is the least from 1 on, or else the largest one. Of
+/// grids with the same scale, the first one counts.
+pub(super) fn least_scaled_by(
+    grids: impl IntoIterator<Item = [usize; 2]>,
+    scale: impl Fn([usize; 2]) -> f64,
+) -> [usize; 2] {
     let (mut best, mut found) = ([1, 1], f64::NEG_INFINITY);
-    for grid in all {
+    for grid in grids {
         let own = scale(grid);
         let is_better = match found < 1.0 {
             true => own > found,

@@ -123,6 +123,7 @@ fn kinds(fields: &Fields) -> Result<Vec<usize>, ConfigError> {
 
 fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> {
     const GATE: &str = "attention_output_gate_logit_scale_init";
+    const LOOPS: &str = "n_recurrent_loops";
     deepseek_v2::require(fields, "recurrent_kv_cache_mode", "per_loop")?;
     let width = config.hidden_size as f64;
     // vLLM's class reads the number, and HF's class has this one.
@@ -130,7 +131,8 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
     if fields.number(GATE)?.is_some_and(is_other) {
         return Err(fields.invalid(GATE, "null: the square root of hidden_size"));
     }
-    let range = fields.positive("initializer_range")?.unwrap_or(0.0177);
+    // The classes of transformers and vLLM have other defaults, so these fields have none here.
+    let range = fields.required_positive("initializer_range")?;
     let rate = fields.number("ngpt_alpha_init")?.unwrap_or(0.05);
     let heads = config.attentions().next().map_or(1, |attention| attention.head_dim);
     let factors = |tensor, scale: f64| Factors { tensor, scale: scale as f32 };
@@ -141,32 +143,38 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         rates: ["attn_alpha", "mlp_alpha"].map(|tensor| factors(tensor, rate / range)),
         logits: factors("lm_head.logit_scale", range.recip()),
     });
-    config.passes = Passes::read(fields, "n_recurrent_loops", 2, config.layers.len())?;
+    let loops = fields.required_size(LOOPS)?;
+    config.passes = Passes::read(fields, LOOPS, loops, config.layers.len())?;
     config.passes.section = Some(section(fields, config.layers.len())?);
     config.adapters_refused = Some("transformers has its attention and MLP in one layer");
     Ok(())
 }
 
-/// Returns the layers that a token passes several times, of `count` layers.
+/// Returns the layers that a token passes several times, of `count` layers, an even number.
 fn section(fields: &Fields, count: usize) -> Result<Section, ConfigError> {
     const INPUT: &str = "n_input_layers";
     const RECURRENT: &str = "n_recurrent_layers";
     const OUTPUT: &str = "n_output_layers";
-    let start = fields.count(INPUT)?.unwrap_or(8);
-    let behind = fields.count(OUTPUT)?.unwrap_or(8);
-    let rest = count.saturating_sub(start).saturating_sub(behind);
-    let len = fields.count(RECURRENT)?.unwrap_or(rest);
-    let are_all = start.saturating_add(len).saturating_add(behind) == count;
-    // A part of a layer of HF's class would be in another section.
-    let are_pairs = start.is_multiple_of(2) && len.is_multiple_of(2);
-    match are_all && are_pairs && len > 0 {
+    let start = once(fields, INPUT, count)?;
+    let behind = once(fields, OUTPUT, count - start)?;
+    let len = count - start - behind;
+    match fields.count(RECURRENT)?.unwrap_or(len) == len {
         true => Ok(Section { start, end: start + len }),
         false => {
-            let expected = format!(
-                "an even number from 2: with the even numbers {INPUT}, {start}, and {OUTPUT}, \
-                 {behind}, the {count} of {COUNT}"
-            );
+            let expected =
+                format!("{len}: {count} ({COUNT}) - {start} ({INPUT}) - {behind} ({OUTPUT})");
             Err(fields.invalid(RECURRENT, &expected))
         }
+    }
+}
+
+/// Returns the layers that `field` counts, which a token passes once. They are fewer than `left`,
+/// an even number. A part of a layer of HF's class would be in another section.
+fn once(fields: &Fields, field: &str, left: usize) -> Result<usize, ConfigError> {
+    let expected = format!("an even number below {left}, the layers of the other sections with it");
+    match fields.count(field)? {
+        Some(count) if count.is_multiple_of(2) && count < left => Ok(count),
+        Some(_) => Err(fields.invalid(field, &expected)),
+        None => Err(fields.missing(field, &expected)),
     }
 }

@@ -40,7 +40,10 @@ impl Embedding {
         let names = TABLE_PARTS.map(|part| format!("{module}.{part}"));
         let vocab = rows[0].saturating_add(rows[1]);
         let mut values = loader.values(&names[0], &[rows[0], hidden])?;
-        values.extend(loader.values(&names[1], &[rows[1], hidden])?);
+        let below = loader.values(&names[1], &[rows[1], hidden])?;
+        // Growth by doubling would take twice the table.
+        values.reserve_exact(below.len());
+        values.extend(below);
         let (view, dtype) = (WeightView::F32(&values), loader.dtype());
         let table = EmbeddingTable::new(view, vocab, hidden, dtype, loader.device());
         table.map(Self::Table).map_err(refused(&names[0]))

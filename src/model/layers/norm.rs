@@ -31,15 +31,13 @@ impl Norm {
     ) -> Result<Self, ModelError> {
         let NormConfig { kind, eps } = config;
         let weight = format!("{module}.weight");
-        if kind == NormKind::Length {
-            return Self::of_length(loader, &weight, vec![1.0; size], eps);
-        }
         let weight = match kind {
+            NormKind::Length => {
+                return Self::of_length(loader, &weight, vec![1.0; size], eps);
+            }
             NormKind::LayerUnweighted => None,
             // The kernel has a weight.
-            NormKind::RmsUnweighted | NormKind::Length => {
-                Some(loader.on_device(&weight, vec![1.0; size])?)
-            }
+            NormKind::RmsUnweighted => Some(loader.on_device(&weight, vec![1.0; size])?),
             NormKind::Rms | NormKind::Layer { .. } => Some(loader.vector(&weight, size)?),
             NormKind::RmsPlusOne | NormKind::LayerPlusOne => {
                 Some(loader.vector_plus_one(&weight, size)?)

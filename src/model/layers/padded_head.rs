@@ -7,9 +7,9 @@ use playhouse_kernels::profile::timed;
 
 use crate::model::{Adapters, LmHead};
 
-/// The logit of a token without a row in the output layer. It is finite, because engines take other
-/// logits for a fault, and the probability beside any other token is 0.
-const NEVER: f32 = -1e30;
+/// The logit of a token without a row in the output layer. The sampler reads it as a mask: no
+/// request gets this token, not even one that allows no other.
+const NEVER: f32 = f32::NEG_INFINITY;
 
 /// An output layer, and the number of tokens behind its own.
 struct PaddedHead<H> {
@@ -37,6 +37,10 @@ impl<H: LmHead> LmHead for PaddedHead<H> {
             let never = TensorData::new(never, [count, self.num_unscored]);
             Tensor::cat(vec![logits, Tensor::from_data(never, &device)], 1)
         })
+    }
+
+    fn num_unscored(&self) -> usize {
+        self.num_unscored
     }
 
     fn mapped_bytes(&self) -> u64 {

@@ -10,7 +10,8 @@ use crate::model_files;
 
 const PREPROCESSOR: &str = "preprocessor_config.json";
 const VIDEO: &str = "video_preprocessor_config.json";
-const PROCESSOR: &str = "processor_config.json";
+/// The file of the processor as a whole.
+pub(super) const PROCESSOR: &str = "processor_config.json";
 
 /// The means and deviations of CLIP's pixels.
 pub(crate) const CLIP_SCALE: PixelScale = PixelScale {

@@ -14,6 +14,10 @@ use crate::model::config::{ConfigError, Fields};
 
 /// The most patches on a side of a crop, and of a window.
 const SIDE_MAX: usize = 1 << 10;
+/// The most pixels on a side of a crop.
+const PIXELS_MAX: usize = 2_048;
+/// The most pixels of all crops of an image, and of the whole image in the size of one.
+const AREA_MAX: usize = 1 << 28;
 /// The field of the pixels of a crop.
 const SIZE: &str = "image_size";
 /// The most crops that a config may ask for.
@@ -131,12 +135,16 @@ impl Molmo2Layout {
         const PATCH: &str = "patch_size";
         const MARGINS: &str = "overlap_margins";
         const CROPS: &str = "max_crops";
+        const POOL: &str = "pooling_size";
         let (vision, fields, whole) = (vision_fields(outer)?, &processor.image, &processor.whole);
         let patch = vision.size(PATCH)?.unwrap_or(14);
         if fields.size(PATCH)?.unwrap_or(14) != patch {
             return Err(fields.invalid(PATCH, &format!("{patch}, that of the tower")));
         }
         let side = side(&vision)?;
+        if side > PIXELS_MAX {
+            return Err(vision.invalid(SIZE, &format!("at most {PIXELS_MAX} pixels on a side")));
+        }
         let patches = side / patch;
         if !side.is_multiple_of(patch) || !(1..=SIDE_MAX).contains(&patches) {
             let expected = format!("1 to {SIDE_MAX} patches of {patch} pixels on a side");
@@ -148,8 +156,16 @@ impl Molmo2Layout {
             return Err(fields.invalid(MARGINS, &expected));
         }
         let most_crops = fields.size(CROPS)?.unwrap_or(8);
-        if most_crops > CROPS_MAX {
-            return Err(fields.invalid(CROPS, &format!("1 to {CROPS_MAX}")));
+        // Crops overlap, so they have at least the pixels of the image from which they are cut.
+        let crops_max = CROPS_MAX.min(AREA_MAX / (side * side) - 1);
+        if most_crops > crops_max {
+            let expected = format!("1 to {crops_max}, for crops of {side} x {side} pixels");
+            return Err(fields.invalid(CROPS, &expected));
+        }
+        let pool = pair(fields, POOL, [2; 2], 1)?;
+        if pool.iter().any(|pool| *pool > patches) {
+            let expected = format!("at most {patches} each, the patches on a side of a crop");
+            return Err(fields.invalid(POOL, &expected));
         }
         let ends = whole.flag_or("image_use_col_tokens", true)?;
         let ends_whole = whole.flag("use_single_crop_col_tokens")?.unwrap_or(ends);
@@ -173,7 +189,7 @@ impl Molmo2Layout {
             patch,
             patches,
             margins,
-            pool: pair(fields, "pooling_size", [2; 2], 1)?,
+            pool,
             ends_rows: [ends_whole, ends],
             most_crops,
             tokens,
@@ -305,7 +321,10 @@ fn windows(size: usize, pool: usize) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::model::config::fields;
 
     fn layout(patches: usize, margins: [usize; 2], pool: [usize; 2]) -> Molmo2Layout {
         Molmo2Layout {
@@ -318,6 +337,44 @@ mod tests {
             most_crops: 4,
             tokens: [5, 6, 7, 8, 9],
         }
+    }
+
+    /// Returns the layout of a model with these fields of the tower and of both files of the
+    /// processor.
+    fn read(vision: Value, image: Value, whole: Value) -> Result<Molmo2Layout, String> {
+        let (image, whole) = (fields(image), fields(whole));
+        let processor = ProcessorConfig { video: image.clone(), image, whole };
+        let outer = fields(json!({ "vision_config": vision }));
+        let layout = Molmo2Layout::read(&outer, &processor, || Ok(7));
+        layout.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_crops_of_an_image_have_bounded_pixels() {
+        let side = |side: usize, most_crops: usize| {
+            let vision = json!({ "image_size": [side, side], "patch_size": 64 });
+            let image = json!({ "patch_size": 64, "max_crops": most_crops });
+            read(vision, image, json!({})).map(|layout| layout.side)
+        };
+        assert_eq!(side(2_048, 63), Ok(2_048));
+        let why = side(2_048, 64).unwrap_err();
+        assert!(why.contains("max_crops` is 64") && why.contains("1 to 63"), "{why}");
+        let why = side(2_112, 1).unwrap_err();
+        assert!(why.contains("vision_config.image_size") && why.contains("2048"), "{why}");
+    }
+
+    /// As in Python. Rows of the whole image end as those of crops by default.
+    #[test]
+    fn a_flag_that_is_null_is_false() {
+        let of = |whole: Value| {
+            let layout = read(json!({}), json!({}), whole).unwrap();
+            let [start, crops] = [Mark::WholeStart, Mark::Start].map(|mark| mark as usize);
+            (layout.ends_rows, layout.tokens[start] == layout.tokens[crops])
+        };
+        assert_eq!(of(json!({})), ([true, true], false));
+        assert_eq!(of(json!({ "image_use_col_tokens": null })), ([false, false], false));
+        assert_eq!(of(json!({ "use_single_crop_col_tokens": null })), ([true, true], false));
+        assert_eq!(of(json!({ "use_single_crop_start_token": null })), ([true, true], true));
     }
 
     /// The ranges are those of HF `arange_for_pooling`.

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use super::ProcessorConfig;
+use super::config::PROCESSOR;
+use super::{ProcessorConfig, TileImages, VisionFamily};
 use crate::model::config::{ConfigError, Fields};
+use crate::model_files;
 
 /// The token in the places of embeddings, by default of the authors' config.
 pub(super) const PLACEHOLDER: u32 = 128_258;
@@ -17,18 +19,41 @@ const TILES: &[(&str, &str)] =
 /// their names in `config.json`.
 ///
 /// # Errors
-/// [`ConfigError`] if the file cannot be read, or is not a JSON object.
+/// [`ConfigError`] if the file cannot be read or is not a JSON object. The same if a field of it
+/// asks for tiles that are not those of the tower.
 pub(super) fn processor(model: &Path, outer: &Fields) -> Result<ProcessorConfig, ConfigError> {
+    const TILED: &str = "dynamic_image_size";
     const THUMBNAIL: &str = "use_thumbnail";
     let config = ProcessorConfig::read_whole(model, outer)?;
     let mut image = config.image.with_aliases(TILES);
-    for field in ["dynamic_image_size", "min_dynamic_patch", "max_dynamic_patch"] {
+    require_tiles(&image, TileImages::read(VisionFamily::NemotronVl, outer)?)?;
+    for field in [TILED, "min_dynamic_patch", "max_dynamic_patch"] {
         image.adopt(field, outer, field);
+    }
+    // The processor's class cuts images by default. Without its file, the class of the config does
+    // not.
+    if !image.has(TILED) && model_files::exists(&model.join(PROCESSOR)) {
+        image = image.with(TILED, true.into());
     }
     if !image.has(THUMBNAIL) {
         image = image.with(THUMBNAIL, true.into());
     }
     Ok(ProcessorConfig { image, ..config })
+}
+
+/// Refuses fields of a processor that ask for other tiles than `images`.
+fn require_tiles(fields: &Fields, images: TileImages) -> Result<(), ConfigError> {
+    const NORM: &str = "norm_type";
+    let sizes = [("image_size", images.image_size), ("num_image_token", images.num_embeds)];
+    for (field, of_tower) in sizes {
+        if fields.size(field)?.is_some_and(|size| size != of_tower) {
+            return Err(fields.invalid(field, &format!("{of_tower}, as `config.json` says")));
+        }
+    }
+    match fields.text(NORM)? {
+        None | Some("siglip") => Ok(()),
+        Some(_) => Err(fields.invalid(NORM, "\"siglip\"")),
+    }
 }
 
 /// Refuses another tower than SigLIP, other states than its last, and another order of patches.
@@ -56,7 +81,6 @@ mod tests {
 
     use super::*;
     use crate::model::config::fields;
-    use crate::model::vision::{TileImages, VisionFamily};
 
     /// The fields of the published models that are read.
     fn published() -> Value {
@@ -101,13 +125,8 @@ mod tests {
 
     #[test]
     fn the_file_of_the_processor_counts_first() {
-        let read = |file: Option<Value>| {
-            let folder = TempDir::new().unwrap();
-            if let Some(file) = file {
-                let path = folder.path().join("processor_config.json");
-                std::fs::write(path, file.to_string()).unwrap();
-            }
-            let image = processor(folder.path(), &fields(published())).unwrap().image;
+        let read = |config: Value, file: Option<Value>| {
+            let image = processor_of(config, file).unwrap().image;
             let flag = |field: &str| image.flag(field).unwrap();
             let size = |field: &str| image.size(field).unwrap();
             (
@@ -115,11 +134,41 @@ mod tests {
                 [flag("dynamic_image_size"), flag("use_thumbnail")],
             )
         };
-        assert_eq!(read(None), ([None, Some(6)], [Some(true); 2]));
+        assert_eq!(read(published(), None), ([None, Some(6)], [Some(true); 2]));
         let file = json!({
             "min_input_tiles": 2, "max_input_tiles": 4, "dynamic_image_size": false,
             "use_thumbnail": false,
         });
-        assert_eq!(read(Some(file)), ([Some(2), Some(4)], [Some(false); 2]));
+        assert_eq!(read(published(), Some(file)), ([Some(2), Some(4)], [Some(false); 2]));
+        let mut bare = published();
+        bare.as_object_mut().unwrap().remove("dynamic_image_size");
+        assert_eq!(read(bare.clone(), None), ([None, Some(6)], [None, Some(true)]));
+        assert_eq!(read(bare, Some(json!({}))), ([None, Some(6)], [Some(true); 2]));
+    }
+
+    #[test]
+    fn the_tiles_of_the_processor_are_those_of_the_tower() {
+        let own = json!({ "image_size": 512, "num_image_token": 256, "norm_type": "siglip" });
+        assert!(processor_of(published(), Some(own.clone())).is_ok());
+        for (field, value) in [
+            ("image_size", json!(448)),
+            ("num_image_token", json!(64)),
+            ("norm_type", json!("imagenet")),
+        ] {
+            let mut file = own.clone();
+            file[field] = value;
+            let why = processor_of(published(), Some(file)).unwrap_err().to_string();
+            assert!(why.contains("processor_config.json"), "{why}");
+            assert!(why.contains(&format!("{field}` is ")), "{why}");
+        }
+    }
+
+    /// Returns the processor of a folder with the file `processor_config.json`, or without it.
+    fn processor_of(config: Value, file: Option<Value>) -> Result<ProcessorConfig, ConfigError> {
+        let folder = TempDir::new().unwrap();
+        if let Some(file) = file {
+            std::fs::write(folder.path().join(PROCESSOR), file.to_string()).unwrap();
+        }
+        processor(folder.path(), &fields(config))
     }
 }

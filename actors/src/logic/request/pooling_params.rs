@@ -74,6 +74,8 @@ pub struct PoolingParams {
 pub struct ModelHeads {
     /// Whether the model has a head that predicts the next token.
     pub generates: bool,
+    /// Token ids at the end of the vocabulary that no output has. The head has no row for them.
+    pub num_unscored: u32,
     /// The tasks of the pooler, one entry for each.
     pub pooling: Vec<PoolingHead>,
 }
@@ -81,7 +83,7 @@ pub struct ModelHeads {
 /// A generating model without a pooler.
 impl Default for ModelHeads {
     fn default() -> Self {
-        Self { generates: true, pooling: Vec::new() }
+        Self { generates: true, num_unscored: 0, pooling: Vec::new() }
     }
 }
 
@@ -252,7 +254,7 @@ mod tests {
             max_prompt_len: None,
             takes_chunks: true,
         };
-        ModelHeads { generates: false, pooling: vec![head] }
+        ModelHeads { generates: false, num_unscored: 0, pooling: vec![head] }
     }
 
     fn fit(dimensions: Dimensions, wanted: u32) -> Result<PoolingParams, String> {

@@ -148,7 +148,7 @@ impl Default for SamplingParams {
 /// The limits of the model and the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplingLimits {
-    /// Token ids must be below this.
+    /// Number of tokens that an output may have. Token ids must be below this.
     pub vocab_size: u32,
     /// Maximum number of log-probabilities at a position.
     pub max_logprobs: u32,

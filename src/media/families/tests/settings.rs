@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Golden, Modality, ReadyMedia, drawn, expanded, models};
+use super::{Golden, Modality, ReadyMedia, drawn, expanded, models, processor_for};
 
 #[test]
 fn clients_may_ask_for_fewer_pixels_and_not_for_more() {
@@ -128,6 +128,32 @@ fn a_prompt_of_molmo_begins_with_a_token() {
     assert_eq!(of(&[7, image, 8]), (vec![0, 7], vec![8]));
     assert_eq!(of(&[0, 7, image]), (vec![0, 7], vec![]));
     assert_eq!(expanded(&*processor, &[7, 8], &[]).unwrap().tokens, [7, 8]);
+}
+
+#[test]
+fn a_folder_of_molmo_names_the_token_before_prompts() {
+    let model = models().into_iter().find(|model| model.ends_with("molmo2")).unwrap();
+    let texts = Golden::read(&model).texts;
+    let refused = |tokenizer: Option<Value>| {
+        let copy = tempfile::TempDir::new().unwrap();
+        for name in ["config.json", "preprocessor_config.json", "processor_config.json"] {
+            std::fs::copy(model.join(name), copy.path().join(name)).unwrap();
+        }
+        if let Some(tokenizer) = tokenizer {
+            let path = copy.path().join("tokenizer_config.json");
+            std::fs::write(path, tokenizer.to_string()).unwrap();
+        }
+        let texts = texts.clone();
+        let encode = move |text: &str| texts.get(text).cloned().unwrap_or_else(|| vec![1, 2]);
+        processor_for(copy.path(), encode).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(Some(json!({ "bos_token": "<|endoftext|>" }))), None);
+    assert_eq!(refused(Some(json!({ "eos_token": { "content": "<|endoftext|>" } }))), None);
+    for tokenizer in [None, Some(json!({})), Some(json!({ "bos_token": "two tokens" }))] {
+        let why = refused(tokenizer).unwrap();
+        assert!(why.contains("`bos_token` is missing"), "{why}");
+        assert!(why.contains("tokenizer_config.json"), "{why}");
+    }
 }
 
 /// HF `AyaVisionProcessor` asks for tiles unless its caller does not, whatever the file says.
