@@ -288,9 +288,10 @@ pub(crate) fn difference(expected: &str, actual: &str) -> Option<[String; 2]> {
 
 /// Waits until a process serves whose number is not `before`. Returns its number.
 async fn serving(client: &Client, url: &str, before: &Value) -> Value {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + PATIENCE;
     loop {
-        let tree = client.get(format!("{url}/chaos/tree")).send().await.unwrap();
+        let left = limit.saturating_duration_since(Instant::now());
+        let tree = client.get(format!("{url}/chaos/tree")).timeout(left).send().await.unwrap();
         let tree: Value = tree.json().await.unwrap();
         let process = &tree["engine_process"];
         if process.is_number() && process != before {

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::Read,
     path::Path,
+    thread::park_timeout,
     time::{Duration, Instant},
 };
 
@@ -39,6 +40,7 @@ fn the_dashboard_and_the_alerts_ask_for_metrics_that_exist() {
     let mut tree = String::new();
     while !tree.contains(r#""restarts":1"#) {
         assert!(Instant::now() < limit, "the scheduler is not replaced: {tree}");
+        park_timeout(Duration::from_millis(5));
         tree = server.get("/chaos/tree");
     }
     answer(server.post("/v1/completions", r#"{"model": "demo-model", "prompt": "x"}"#));

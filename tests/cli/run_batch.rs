@@ -1,6 +1,11 @@
 //! `playhouse run-batch`, on the demo model.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -155,7 +160,9 @@ fn an_interrupted_run_leaves_whole_lines_and_goes_on() {
     fs::write(&input, lines(&requests)).unwrap();
     let few_at_a_time = ["-i", &input, "-o", &output, "--max-concurrency", "2"];
     let mut child = playhouse(&[SMALL, &few_at_a_time].concat()).spawn();
+    let limit = Instant::now() + Duration::from_secs(120);
     while !fs::read_to_string(&output).is_ok_and(|text| text.lines().count() >= 2) {
+        assert!(Instant::now() < limit, "no two answers in two minutes");
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be interrupted");
         #[allow(clippy::disallowed_methods, reason = "no executor is waited on")]
         std::thread::sleep(Duration::from_millis(2));

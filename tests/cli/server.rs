@@ -18,6 +18,9 @@ pub(crate) fn wordy() -> String {
     format!(r#"{{"prompt":"x","max_tokens":1,{}}}"#, names.join(","))
 }
 
+/// Longest wait for the next bytes of an answer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A server on a free port.
 pub(crate) struct Server {
     child: Child,
@@ -66,7 +69,9 @@ impl Server {
     pub(crate) fn get(&self, path: &str) -> String {
         let mut answer = String::new();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        self.connect(&request).read_to_string(&mut answer).unwrap();
+        let mut stream = self.connect(&request);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.read_to_string(&mut answer).unwrap();
         answer
     }
 

@@ -5,6 +5,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::Path,
+    thread::park_timeout,
     time::{Duration, Instant},
 };
 
@@ -131,6 +132,7 @@ fn metrics_in_the_book_are_measured() {
     let mut tree = String::new();
     while !tree.contains("\"restarts\":1") {
         assert!(Instant::now() < limit, "the detokenizer is not replaced: {tree}");
+        park_timeout(Duration::from_millis(5));
         tree = sandbox.get("/chaos/tree");
     }
     let metrics = sandbox.get("/metrics");

@@ -8,6 +8,7 @@ use std::{
     os::unix::{fs::PermissionsExt, fs::symlink, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -23,6 +24,8 @@ const COMMIT: &str = "c1899de289a04d12100db370d81485cdf75e47ca";
 
 /// Longest time for a command. One that takes longer has failed.
 const PATIENCE_SECS: &str = "300";
+/// Longest wait for the next bytes of an answer.
+const READ_PATIENCE: Duration = Duration::from_secs(300);
 
 /// The folder where the commands of one document run.
 pub(crate) struct Sandbox {
@@ -211,6 +214,7 @@ impl Sandbox {
 fn http(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(READ_PATIENCE)).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

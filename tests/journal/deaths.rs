@@ -40,9 +40,11 @@ pub(crate) async fn go_on(client: &Client, server: &Server, last: &str) -> Respo
 /// Waits until a request is computed.
 async fn until_running(server: &Server) {
     let metrics = format!("{}/metrics", server.url);
-    let limit = Instant::now() + Duration::from_secs(60);
+    let (client, limit) = (Client::new(), Instant::now() + Duration::from_secs(60));
     loop {
-        let text = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
+        let left = limit.saturating_duration_since(Instant::now());
+        let response = client.get(&metrics).timeout(left).send().await.unwrap();
+        let text = response.text().await.unwrap();
         let running = text.lines().find(|line| line.starts_with("playhouse:num_requests_running"));
         if running.is_some_and(|line| !line.ends_with(" 0")) {
             return;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Client, StatusCode};
 use serde_json::json;
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::timeout_at};
 
 use crate::{
     check,
@@ -71,7 +71,9 @@ async fn until_there(server: &Server, last: &str) -> reqwest::Response {
     let url = format!("{}/v1/streams/{stream}?after={last}", server.url);
     let limit = Instant::now() + Duration::from_secs(60);
     loop {
-        let response = Client::new().get(&url).send().await.unwrap();
+        // A limit of the request itself would also cut the stream that the caller reads.
+        let answered = timeout_at(limit.into(), Client::new().get(&url).send()).await;
+        let response = answered.unwrap().unwrap();
         match response.status() {
             StatusCode::OK => return response,
             StatusCode::SERVICE_UNAVAILABLE => {}

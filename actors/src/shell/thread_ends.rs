@@ -1,8 +1,11 @@
 //! The two ends of the OS thread of a device: jobs go to the thread, and reports to its actor.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use flume::{Receiver, Sender};
@@ -39,7 +42,7 @@ pub(crate) struct Reports<M> {
 
 /// Returns the ends of a thread that reports to `actor`, and the thread's inbox. At most `window`
 /// jobs wait in it. If too many threads were left behind, this waits until one has ended, for
-/// [`STOP_TIMEOUT`] at most. So each start of a thread waits, whichever actor needs it and why.
+/// `longest_wait` at most. So each start of a thread waits, whichever actor needs it and why.
 ///
 /// # Errors
 /// When none has ended by then.
@@ -48,7 +51,8 @@ pub(crate) async fn thread_ends<J, M>(
     actor: Address<M>,
     window: usize,
 ) -> std::io::Result<(JobQueue<J>, Receiver<J>, Reports<M>)> {
-    let (tie, held) = context.vault.left_behind.tie(STOP_TIMEOUT).await?;
+    let limit = longest_wait(context.config.hang_timeout);
+    let (tie, held) = context.vault.left_behind.tie(limit).await?;
     let (jobs, inbox) = flume::bounded(window);
     let num_done = Arc::new(AtomicU64::new(0));
     let reports = Reports {
@@ -58,6 +62,12 @@ pub(crate) async fn thread_ends<J, M>(
         _held: held,
     };
     Ok((JobQueue { jobs, num_submitted: AtomicU64::new(0), num_done, _tie: tie }, inbox, reports))
+}
+
+/// Returns how long the start of a thread may wait. An actor that waits that long in a handler is
+/// not yet killed as one that hangs.
+fn longest_wait(hang_timeout: Duration) -> Duration {
+    STOP_TIMEOUT.min(hang_timeout / 2)
 }
 
 impl<J> JobQueue<J> {
@@ -110,6 +120,20 @@ impl<M: Letter> Reports<M> {
                 chaos.later(delay, move || drop(actor.send(report)));
                 true
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_gives_up_before_its_actor_counts_as_one_that_hangs() {
+        for hang_timeout in [100, 1_250, 5_000, 60_000].map(Duration::from_millis) {
+            let wait = longest_wait(hang_timeout);
+            assert!(wait < hang_timeout && wait <= STOP_TIMEOUT, "{wait:?} of {hang_timeout:?}");
+            assert!(!wait.is_zero());
         }
     }
 }

@@ -47,7 +47,8 @@ pub struct State {
     thread: DeviceThread,
     /// Number of threads before this one.
     num_threads: u64,
-    /// The inbox. It accepts only steps of epochs that began after the current thread started.
+    /// The inbox. It accepts only steps of epochs that began after the actor started, and after the
+    /// last failure.
     inbox: Inbox,
     /// The step that is being computed, and the steps that wait for it. Steps of an earlier epoch
     /// come first. Their results are not used, but the clocks of later steps start after them.
@@ -295,7 +296,7 @@ impl WorkerActor {
     }
 
     /// Drops the failed step, its thread and the epoch, because the thread's state is no longer
-    /// valid. Starts a new thread and reports the failure to the ledger.
+    /// valid. Reports the failure to the ledger and starts a new thread.
     async fn fail(
         &self,
         myself: &ActorRef<WorkerMessage>,
@@ -317,11 +318,13 @@ impl WorkerActor {
             let reclaimed = self.context.vault.reclaim(epoch);
             reclaimed.map_err(|error| ActorError::Device(error.to_string()))?;
         }
-        state.num_threads += 1;
-        state.thread = self.spawn_thread(myself, state.num_threads).await?;
         state.steps.clear();
+        state.num_threads += 1;
+        // Before the start of the thread, which may wait or fail. The requests of the step are
+        // suspects even if this worker dies then. Steps of the next epoch wait in the mailbox.
         let failed = LedgerMessage::StepFailed { epoch, requests, failure };
         self.context.directory.ledger.cast(failed);
+        state.thread = self.spawn_thread(myself, state.num_threads).await?;
         Ok(())
     }
 

@@ -56,9 +56,11 @@ impl LeftBehind {
     /// # Errors
     /// When there are still as many after `limit`.
     pub(crate) async fn tie(&self, limit: Duration) -> std::io::Result<(Holder, Held)> {
-        // Without room, the tie fails and says why.
-        let _ = waiting_for(timeout(limit, self.room())).await;
-        self.tie_now()
+        match waiting_for(timeout(limit, self.tie_when_there_is_room())).await {
+            Ok(ends) => Ok(ends),
+            // Without room, the tie fails and says why.
+            Err(_) => self.tie_now(),
+        }
     }
 
     fn tie_now(&self) -> std::io::Result<(Holder, Held)> {
@@ -71,14 +73,15 @@ impl LeftBehind {
         Ok((Holder(Arc::clone(&tie)), Held(tie)))
     }
 
-    /// Waits until a thread may be tied.
-    async fn room(&self) {
+    /// Waits until a thread may be tied, and ties it.
+    async fn tie_when_there_is_room(&self) -> (Holder, Held) {
         loop {
-            // Before the look at the count, so that no end is missed.
+            // Before the try, so that no end is missed.
             let mut ended = pin!(self.0.ended.notified());
             ended.as_mut().enable();
-            if self.0.count.load(Ordering::Acquire) < MOST {
-                return;
+            // Another thread may be left behind in any moment, so each try may fail.
+            if let Ok(ends) = self.tie_now() {
+                return ends;
             }
             ended.await;
         }

@@ -161,6 +161,8 @@ impl Supervisor {
             }
         }
         if let Some(after_start) = self.spec.after_start.as_ref().filter(|_| has_started) {
+            // The term may have ended while the last child started.
+            self.check_term()?;
             after_start();
         }
         Ok(())

@@ -228,8 +228,6 @@ fn limits(context: &Context, role: Role, charged: Micros) -> Limits {
         Role::Root => (supervisor_timeout(hang_timeout), false),
         Role::Core | Role::Egress | Role::Ingress => (supervisor_timeout(hang_timeout), true),
         Role::InputProcessor => (context.config.input_timeout, true),
-        // Each may wait that long for the end of a thread that was left behind.
-        Role::Worker | Role::EncoderWorker => (hang_timeout + STOP_TIMEOUT, true),
         _ => (hang_timeout, true),
     };
     let total = total.as_micros() as u64;

@@ -56,8 +56,8 @@ pub struct SystemConfig {
     /// Time between two looks for lost messages, departed clients and passed deadlines.
     pub tick: Duration,
     /// Time after which an actor is killed that is still at one message, for whatever reason. An
-    /// input processor may take `input_timeout` instead, and a supervisor three times as long. Each
-    /// of the two workers may take two seconds more, in which it waits for a device thread to end.
+    /// input processor may take `input_timeout` instead, and a supervisor three times as long. A
+    /// worker waits for the end of a device thread for half of it, and for two seconds at most.
     /// Most hangs are found far sooner: see [`crate::logic::recovery::hang`].
     pub hang_timeout: Duration,
     /// Time after which a client is cut off that has text waiting and reads none.

@@ -20,8 +20,9 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct WaitForSpare(Mutex<Option<Wait>>);
 
+/// A wait that has begun.
 #[derive(Debug)]
-struct Wait {
+pub(super) struct Wait {
     until: Instant,
     /// Whether the spare process lives and has loaded its model.
     is_ready: Arc<AtomicBool>,
@@ -40,6 +41,12 @@ impl WaitForSpare {
         let is_on =
             |wait: &Wait| wait.is_ready.load(Ordering::Acquire) && Instant::now() < wait.until;
         self.0.lock().as_ref().is_some_and(is_on)
+    }
+
+    /// Lets no wait begin while the returned guard lives.
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> parking_lot::MutexGuard<'_, Option<Wait>> {
+        self.0.lock()
     }
 }
 

@@ -7,7 +7,7 @@ use playhouse_actors::system::{ChoiceStream, OutputDelta};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Longest wait for a state. It is far longer than any state needs, also on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Longest wait for the next output of a stream. Many failures may come before the output.
 const STREAM_LIMIT: Duration = Duration::from_secs(240);
@@ -15,7 +15,7 @@ const STREAM_LIMIT: Duration = Duration::from_secs(240);
 /// Looks again and again until the state is the awaited one, and returns it.
 ///
 /// # Panics
-/// After a minute, with `what` was awaited and the last state.
+/// After two minutes, with `what` was awaited and the last state.
 pub(crate) async fn until<S: Debug>(
     what: &str,
     mut look: impl FnMut() -> S,

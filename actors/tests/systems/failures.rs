@@ -4,7 +4,10 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use crate::common::{collect, expected_text, request, spawn_with};
+use crate::common::{
+    collect, expected_text, request, spawn_with,
+    wait::{next, until},
+};
 use playhouse_actors::{
     error::RequestError,
     fault::How,
@@ -61,7 +64,8 @@ async fn a_step_gets_its_full_time_after_the_steps_before_it() {
     let mut stream = system.submit(raw).await.unwrap().choices.remove(0);
     let mut text = String::new();
     while text.len() < expected_text(&prompt, 10).len() {
-        text.push_str(&stream.next().await.unwrap().text);
+        let delta = next(&mut stream, &text).await.unwrap();
+        text.push_str(&delta.text);
     }
     tokio::time::sleep(step_time / 4).await;
     let before = system.epoch();
@@ -126,9 +130,8 @@ async fn the_breaker_opens_when_too_many_die_and_closes_after_a_canary() {
     for _ in 0..2 {
         let before = system.directory().core.scheduler.restarts();
         system.chaos().strike(Role::Scheduler, 0, How::Kill).unwrap();
-        while system.directory().core.scheduler.restarts() == before {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let restarts = || system.directory().core.scheduler.restarts();
+        until("the scheduler is replaced", restarts, |count| *count > before).await;
     }
     assert_eq!(system.health(), Health::Recovering);
     let refused = system.submit(request(2, 40, 1).1).await;

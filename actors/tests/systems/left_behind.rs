@@ -95,6 +95,41 @@ async fn an_encoder_worker_waits_for_the_end_of_a_late_thread() {
     assert_eq!((looks(), worker.get_status()), (1, ActorStatus::Running));
 }
 
+/// Eight steps hang in turn, and each leaves a thread behind. The ninth hangs before the first has
+/// ended, so the next thread starts only then. The worker waits for that in its handler.
+#[tokio::test(start_paused = true)]
+async fn a_failed_step_is_reported_before_its_worker_waits_and_the_wait_is_no_hang() {
+    let (step_time, deadline) = (Duration::from_secs(4), Duration::from_millis(300));
+    let (system, _) = spawn_with(128, |config| {
+        config.device = DeviceMode::Task { step_time };
+        // No step is computed, so each of them has this limit.
+        config.first_step_deadline = deadline;
+    })
+    .await;
+    // Messages take no time, so the first epoch has begun by then.
+    sleep(Duration::from_millis(50)).await;
+    let (before, began) = (system.epoch().0, Instant::now());
+    let mut streams = Vec::new();
+    // A request that is the only one would be convicted after three failures.
+    for salt in 0..6 {
+        streams.push(system.submit(request(salt, 40, 3).1).await.unwrap().choices.remove(0));
+    }
+    // Each failed step begins an epoch.
+    let num_failed = || system.epoch().0 - before;
+    until("the ninth step has failed", num_failed, |count| *count > MOST).await;
+    let failed = began.elapsed();
+    // A wait that is not declared is a hang after a tenth of a second.
+    assert!(failed + deadline < step_time, "the worker does not wait after {failed:?}");
+    until("the tenth step has failed", num_failed, |count| *count > MOST + 1).await;
+    let next_failed = began.elapsed();
+    assert!(next_failed >= step_time + deadline, "it began too early: {next_failed:?}");
+    let hangs = system.chaos().hangs();
+    assert_eq!((hangs.actors, hangs.steps), (0, MOST + 2));
+    let core = &system.directory().core;
+    assert_eq!((core.worker.restarts(), core.supervisor.restarts()), (0, 0));
+    system.shutdown().await;
+}
+
 /// Eight workers are killed in turn, and each leaves a thread behind in a step. The ninth starts
 /// when the first of these steps ends.
 #[tokio::test(start_paused = true)]

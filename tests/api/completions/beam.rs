@@ -1,6 +1,6 @@
 //! Beam search compared with a search by hand over plain completions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use playhouse::{
     api::{Prompt, RawRequest},
@@ -14,6 +14,7 @@ use super::{ask, post, serve};
 use crate::serving::Served;
 
 const PROMPT: [u32; 4] = [11, 22, 33, 44];
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the likeliest next tokens with their log-probabilities, read from a plain completion.
 /// Those `allowed` are read instead, if there are any.
@@ -137,11 +138,13 @@ async fn parameters_that_a_search_cannot_use_are_rejected_by_name() {
 
 /// Polls a search until one of its requests is open.
 async fn begin<F: Future + Unpin>(served: &Served, search: &mut F) {
+    let limit = Instant::now() + PATIENCE;
     while served.engine.open_requests() == 0 {
         tokio::select! {
             _ = &mut *search => panic!("it ended before it began"),
             () = tokio::task::yield_now() => {}
         }
+        assert!(Instant::now() < limit, "no request of the search is open after {PATIENCE:?}");
     }
 }
 
@@ -164,7 +167,7 @@ async fn a_search_goes_on_while_the_engine_drains_and_ends_when_it_is_dropped() 
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(60), nothing_left).await.unwrap();
+    timeout(PATIENCE, nothing_left).await.unwrap();
 
     let mut found = Box::pin(search(20));
     begin(&served, &mut found).await;

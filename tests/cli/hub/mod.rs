@@ -9,7 +9,7 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     thread::park_timeout,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use safetensors::SafeTensors;
@@ -291,7 +291,9 @@ fn a_command_continues_the_download_of_an_earlier_one() {
     let user = User::new();
     user.hub.state().faults.cuts = 100;
     let mut child = user.run(&["pull", "org/demo"]).spawn();
+    let limit = Instant::now() + Duration::from_secs(120);
     while user.hub.large_requests().len() < 2 {
+        assert!(Instant::now() < limit, "the download is not continued");
         park_timeout(Duration::from_millis(5));
     }
     child.kill().unwrap();

@@ -4,9 +4,10 @@
 use std::{
     io,
     sync::{
-        Arc, Barrier,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use tokio::runtime::Handle;
@@ -17,8 +18,8 @@ use crate::{
     logic::request::ids::EngineIndex,
 };
 
-/// Number of ends. A look must meet the few instructions within one of them.
-const ROUNDS: usize = 2_000;
+/// Time for which the beginning of a wait is held back. The instructions before it take far less.
+const HELD_BACK: Duration = Duration::from_millis(200);
 
 #[derive(Debug)]
 struct NoLauncher;
@@ -56,29 +57,25 @@ async fn requests_stay_while_a_spare_process_takes_over() {
 /// The ledger may look at any moment of the end of a process.
 #[tokio::test(start_paused = true)]
 async fn the_wait_begins_before_an_engine_counts_as_one_without_a_process() {
+    let (process, _is_ready) = serving();
     let runtime = Handle::current();
-    for round in 0..ROUNDS {
-        let (process, _is_ready) = serving();
-        let (begin, is_over) = (Barrier::new(2), AtomicBool::new(false));
-        let have_gone = std::thread::scope(|scope| {
-            let looks = scope.spawn(|| {
-                // Its clock stands still, so the wait does not end.
-                let _clock = runtime.enter();
-                begin.wait();
-                loop {
-                    if process.lets_requests_go() {
-                        return true;
-                    }
-                    if is_over.load(Ordering::Acquire) {
-                        return false;
-                    }
-                }
-            });
-            begin.wait();
+    std::thread::scope(|scope| {
+        // Within the scope, because it is released before a failed test waits for the thread.
+        let held = process.wait.hold();
+        let detaches = scope.spawn(|| {
+            // Its clock stands still, so the wait does not end.
+            let _clock = runtime.enter();
             process.detach();
-            is_over.store(true, Ordering::Release);
-            looks.join().unwrap()
         });
-        assert!(!have_gone, "the requests may move in round {round}");
-    }
+        let until = Instant::now() + HELD_BACK;
+        while Instant::now() < until {
+            assert!(process.is_serving(), "its requests may go on in another engine");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        assert!(!detaches.is_finished(), "it begins no wait");
+        drop(held);
+        detaches.join().unwrap();
+    });
+    assert!(!process.is_serving());
+    assert!(!process.lets_requests_go(), "its spare process is ready");
 }
