@@ -177,6 +177,8 @@ def record(folder, model, extractor, words):
             num_embeds=counts[-1], embeddings=rounded(embeddings),
         ))
     prompts = []
+    # The class of transformers 5.24 forgets this factor, which its text model and vLLM have.
+    scale = model.config.text_config.logits_scaling
     for of_prompt in PROMPTS:
         generator = torch.Generator().manual_seed(len(of_prompt))
         text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
@@ -192,7 +194,7 @@ def record(folder, model, extractor, words):
         ).logits[0, -1]
         prompts.append(dict(
             token_ids=tokens, images=list(of_prompt), positions=None,
-            last_log_probs=rounded(row.log_softmax(-1)), placed_token_ids=placed,
+            last_log_probs=rounded((row / scale).log_softmax(-1)), placed_token_ids=placed,
             greedy_token_ids=greedy_tokens(model, ids, inputs),
         ))
     golden = dict(sounds=records, prompts=prompts)
