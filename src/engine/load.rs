@@ -22,8 +22,8 @@ use crate::{
     gguf::is_gguf,
     grammar::GrammarStore,
     model::{
-        GenerationConfig, HeadMethod, LoadOptions, Model, ModelError, ModelRegistry, load_model,
-        serves_text_alone,
+        GenerationConfig, HeadMethod, LoadOptions, Model, ModelError, ModelRegistry,
+        has_own_adapter, load_model, serves_text_alone,
     },
     model_files,
     text::HfTextCodec,
@@ -76,6 +76,13 @@ pub(super) fn load(
     let token_rules = Arc::new(made(&token_rules, &loaded)?);
     let constraints = Constraints { grammars: start.grammars(&loaded), token_rules };
     let adapters = adapter_store(config, &model)?;
+    let has_adapters = !config.lora_modules.is_empty() || config.default_mm_loras.is_some();
+    if model.media.is_some() && !has_adapters && has_own_adapter(&config.model) {
+        tracing::warn!(
+            "the model was trained with an adapter for prompts with sounds (has_lora_adapter), \
+             and none is loaded: set --lora-modules or default_mm_loras"
+        );
+    }
     let executors = start.executors(&loaded, model, draft, &constraints, &adapters)?;
     Ok(Loaded { model: loaded, executors, adapters, constraints })
 }

@@ -141,6 +141,45 @@ fn may_hold_adapter(model: &Path) -> bool {
     SoundTower::of(config.fields()) == Some(SoundTower::GraniteSpeech)
 }
 
+/// Returns whether the model in the folder `model` was trained with an adapter for prompts with
+/// sounds: `has_lora_adapter` of HF `GraniteSpeechConfig`, which is true by default.
+pub(crate) fn has_own_adapter(model: &Path) -> bool {
+    const FLAG: &str = "has_lora_adapter";
+    if !model.is_dir() {
+        return false;
+    }
+    let Ok(config) = ConfigSource::read(model) else { return false };
+    let fields = config.fields();
+    let is_granite = SoundTower::of(fields) == Some(SoundTower::GraniteSpeech);
+    is_granite && fields.flag_or(FLAG, true).unwrap_or(true)
+}
+
 #[cfg(test)]
 #[path = "load_cache_tests.rs"]
 mod cache_tests;
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::has_own_adapter;
+
+    #[test]
+    fn an_adapter_of_the_model_is_the_default_of_its_class() {
+        for (fields, expected) in [
+            (r#""architectures": ["GraniteSpeechForConditionalGeneration"]"#, true),
+            (
+                r#""architectures": ["GraniteSpeechForConditionalGeneration"],
+                   "has_lora_adapter": false"#,
+                false,
+            ),
+            (r#""architectures": ["LlamaForCausalLM"], "has_lora_adapter": true"#, false),
+        ] {
+            let folder = TempDir::new().unwrap();
+            let config = format!(r#"{{ "model_type": "x", {fields} }}"#);
+            std::fs::write(folder.path().join("config.json"), config).unwrap();
+            assert_eq!(has_own_adapter(folder.path()), expected, "{fields}");
+        }
+        assert!(!has_own_adapter(std::path::Path::new("nowhere")));
+    }
+}

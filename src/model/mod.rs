@@ -50,6 +50,7 @@ pub(crate) use draft_heads::DrafterFacts;
 pub use draft_heads::{DraftHead, HeadInput, HeadRows, load_draft_head};
 pub use error::ModelError;
 pub use layers::rotary::{InverseFrequencies, inverse_frequencies};
+pub(crate) use load::has_own_adapter;
 pub use load::{LoadOptions, LoadProgress, load_model};
 pub use parts::{
     Backbone, EncoderOutput, KvLayers, KvWindow, LmHead, MediaData, MediaEncoder, MediaInput,

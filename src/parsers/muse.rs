@@ -10,7 +10,7 @@
 use super::scan::MarkerFinder;
 
 const START: &str = "<|start|>";
-const RECIPIENT: &str = "to=";
+pub(super) const RECIPIENT: &str = "to=";
 pub(super) const MESSAGE: &str = "<|message|>";
 pub(super) const END: &str = "<|eom|>";
 const TURN_END: &str = "<|eot|>";
@@ -83,6 +83,8 @@ pub(super) struct MuseScanner {
     blanks: String,
     /// The beginning of that header, which follows the white space.
     word: String,
+    /// Whether text outside messages has come since the last message.
+    has_text: bool,
     pieces: Vec<Piece>,
 }
 
@@ -101,6 +103,7 @@ impl MuseScanner {
             state: State::Outside,
             blanks: String::new(),
             word: String::new(),
+            has_text: false,
             pieces: Vec::new(),
         }
     }
@@ -164,7 +167,7 @@ impl MuseScanner {
             self.word.pop();
             self.release();
         }
-        let is_line_break = c == '\n' && matches!(self.state, State::Body);
+        let is_line_break = c == '\n' && self.is_in_text();
         if c.is_whitespace() && !is_line_break {
             self.blanks.push(c);
             if self.blanks.len() > MAX_HEADER_LEN {
@@ -215,7 +218,7 @@ impl MuseScanner {
             (_, START) => {
                 self.give_up();
                 // White space between messages is layout.
-                if matches!(self.state, State::Body) || !self.word.is_empty() {
+                if self.is_in_text() || !self.word.is_empty() {
                     self.release();
                 }
                 self.blanks.clear();
@@ -237,6 +240,7 @@ impl MuseScanner {
     fn open(&mut self, header: Header) {
         self.pieces.push(Piece::Open(header));
         self.state = State::Body;
+        self.has_text = false;
     }
 
     /// Ends the message, if one is open.
@@ -247,9 +251,15 @@ impl MuseScanner {
         }
     }
 
+    /// Returns whether text of the same message, or outside messages, has come before.
+    fn is_in_text(&self) -> bool {
+        self.has_text || matches!(self.state, State::Body)
+    }
+
     /// Reports text of the message, or outside messages.
     fn put(&mut self, text: &str) {
         let is_body = matches!(self.state, State::Body);
+        self.has_text |= !is_body && !text.is_empty();
         match self.pieces.last_mut() {
             _ if text.is_empty() => {}
             Some(Piece::Body(last)) if is_body => last.push_str(text),
@@ -332,7 +342,15 @@ mod tests {
     #[test]
     fn text_outside_messages_is_text() {
         let text = |text: &str| vec![Piece::Text(text.to_owned())];
-        for words in ["hello <|world", "to=x y", "to", " to=x", "<|start|>assistant", "<|eot|>"] {
+        for words in [
+            "hello <|world",
+            "a \n<|start|>b",
+            "to=x y",
+            "to",
+            " to=x",
+            "<|start|>assistant",
+            "<|eot|>",
+        ] {
             assert_eq!(pieces(words), text(words));
         }
         let long = format!("<|start|>{}", "a".repeat(MAX_HEADER_LEN));

@@ -220,6 +220,22 @@ async fn a_text_of_voxtral_is_that_of_the_same_sound_in_a_file() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_text_with_an_adapter_is_that_of_the_same_sound_in_a_file() {
+    let served = transcription::served_with_an_adapter().await;
+    let file = std::fs::read(folder().join("rising.wav")).unwrap();
+    let mut texts = Vec::new();
+    for model in ["a", "tiny"] {
+        let text = heard(&served, &file, &[("model", model)]).await;
+        let update = json!({"type": "session.update", "model": model});
+        let mut client = Client::ready(&served, update).await;
+        assert_eq!(spoken(&mut client, &samples("rising.wav"), 3200).await, text, "{model}");
+        texts.push(text);
+    }
+    assert_ne!(texts[0], texts[1], "the adapter has no effect");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_sound_is_cut_as_in_a_file_while_actors_die() {
     let served = served(ServerConfig::default()).await;
     let parts = [samples("rising.wav"), samples("noise.wav"), samples("clicks.wav")].concat();

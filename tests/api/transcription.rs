@@ -69,14 +69,32 @@ pub(crate) async fn served(model: &str) -> Served {
 }
 
 async fn served_from(model: PathBuf) -> Served {
-    let engine = EngineConfig {
+    Served::start(config(model), ServerConfig::default()).await
+}
+
+fn config(model: PathBuf) -> EngineConfig {
+    EngineConfig {
         served_model_name: vec!["tiny".to_owned()],
         dtype: Dtype::Float32,
         kv_cache_memory_bytes: Some(16 << 20),
         device: Device::Cpu,
         ..EngineConfig::new(model)
+    }
+}
+
+/// Starts a server of a model of Granite Speech with the adapter `a`.
+pub(crate) async fn served_with_an_adapter() -> Served {
+    let folder = tests().join("transcription");
+    let engine = EngineConfig {
+        enable_lora: true,
+        max_loras: 1,
+        max_lora_rank: 8,
+        ..config(folder.join("granite_speech"))
     };
-    Served::start(engine, ServerConfig::default()).await
+    let served = Served::start(engine, ServerConfig::default()).await;
+    let adapter = folder.join("granite_speech-adapter").to_string_lossy().into_owned();
+    served.engine.load_lora_adapter("a", &adapter, false).await.unwrap();
+    served
 }
 
 /// Returns sounds as one file.
@@ -120,6 +138,30 @@ async fn texts_of_granite_speech_are_those_of_transformers() {
     let message = answer["error"]["message"].as_str().unwrap_or_default();
     let part = "Must be one of ['en', 'fr', 'de', 'ja', 'pt', 'es']";
     assert!(status == 400 && message.contains(part), "{answer}");
+    served.stop().await;
+}
+
+/// The texts with the adapter are those of transformers with PEFT.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_may_be_an_adapter() {
+    let served = served_with_an_adapter().await;
+    let base = recorded("granite_speech");
+    for golden in recorded("granite_speech-adapter") {
+        let (file, fields) = (file(&golden.parts), fields(&golden));
+        let of_base = |it: &&Golden| it.parts == golden.parts && it.to_language.is_none();
+        let plain = &base.iter().find(of_base).unwrap().text;
+        assert_ne!(*plain, golden.text, "the adapter has no effect");
+        for (model, text) in [("a", &golden.text), ("tiny", plain)] {
+            let fields = [&fields[..], &[("model", model)]].concat();
+            let (status, answer) =
+                speech::post(&served, "transcriptions", Some(&file), &fields).await;
+            assert_eq!((status, &answer["text"]), (200, &json!(text)), "{model}: {answer}");
+        }
+    }
+    let file = file(&["rising".to_owned()]);
+    let fields = [("model", "b")];
+    let (status, answer) = speech::post(&served, "transcriptions", Some(&file), &fields).await;
+    assert_eq!(status, 404, "{answer}");
     served.stop().await;
 }
 

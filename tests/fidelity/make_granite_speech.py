@@ -4,12 +4,16 @@
     python tests/fidelity/make_granite_speech.py granite_speech    # some of them
     python tests/fidelity/make_granite_speech.py transcription     # tests/fidelity/transcription
     python tests/fidelity/make_granite_speech.py adapters          # adapters_granite_speech
+    python tests/fidelity/make_granite_speech.py heard             # its answers about sounds
+    python tests/fidelity/make_granite_speech.py adapted           # granite_speech-adapter
 
 The folders are those of `make_hearing.py`. A spectrogram of `golden.json` has a row for each state.
 `-wide` has another form of spectrograms, in the fields that transformers reads: its feature
 extractor does not read `melspec_kwargs` of its own file. The model of the transcription tests has
 prompts with vLLM's instructions. The adapters are those of PEFT over `granite_speech`, and their
-answers are those of `make_adapters.py`.
+answers are those of `make_adapters.py`. `heard.json` has answers about a sound, without the
+matrices for the encoder. `transcription/granite_speech-adapter` is an adapter for that model, with
+the texts that the model writes with it.
 
 Needs: torch, torchaudio, transformers >= 5, peft, soundfile. Nothing is downloaded.
 """
@@ -290,9 +294,86 @@ def adapters():
     (out / "answers.json").write_text(json.dumps(answers) + "\n")
 
 
+@torch.no_grad()
+def heard():
+    from peft import PeftModel
+
+    name = "granite_speech"
+    folder, out = HERE / "hearing" / name, HERE / "adapters_granite_speech" / name
+    extractor = GraniteSpeechFeatureExtractor.from_pretrained(folder)
+    words = PreTrainedTokenizerFast.from_pretrained(folder)
+    parts, count = SOUNDS[0]
+    tokens, inputs = inputs_of(extractor, words, AUDIO, sound(parts, count))
+    generator = torch.Generator().manual_seed(5)
+    text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
+    before, after = text(3), text(4)
+    answers = []
+    for adapter in [None, "a", "b"]:
+        model = GraniteSpeechForConditionalGeneration.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
+        if adapter:
+            model = PeftModel.from_pretrained(model, out / adapter).eval()
+            for key, parameter in model.named_parameters():
+                if "lora_" in key and "language_model" not in key:
+                    parameter.zero_()
+        of_prompt, logprobs = [*before, *tokens, *after], []
+        length = len(of_prompt)
+        for _ in range(8):
+            ids = torch.tensor([of_prompt])
+            mask = torch.ones_like(ids)
+            logits = model(input_ids=ids, attention_mask=mask, use_cache=False, **inputs).logits
+            row = torch.log_softmax(logits[0, -1].double(), -1)
+            of_prompt.append(int(row.argmax()))
+            logprobs.append(float(row.max()))
+        answers.append(dict(
+            adapter=adapter, parts=parts, prompt=[*before, FIRST_TAG, *after],
+            tokens=of_prompt[length:], logprobs=logprobs,
+        ))
+    (out / "heard.json").write_text(json.dumps(answers) + "\n")
+
+
+@torch.no_grad()
+def adapted():
+    from peft import LoraConfig, PeftModel
+
+    from make_adapters import random_adapter
+    from make_transcription import greedy, samples
+
+    name = "granite_speech"
+    folder, out = (HERE / "transcription" / it for it in [name, f"{name}-adapter"])
+    load = lambda: GraniteSpeechForConditionalGeneration.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    config = LoraConfig(
+        r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM",
+    )
+    random_adapter(load(), config, out, torch.Generator().manual_seed(4))
+    (out / "README.md").unlink(missing_ok=True)
+    (out / "adapter_model.safetensors").chmod(0o644)
+    path = out / "adapter_config.json"
+    fields = json.loads(path.read_text()) | dict(base_model_name_or_path=name)
+    path.write_text(json.dumps(fields, indent=1) + "\n")
+    extractor = GraniteSpeechFeatureExtractor.from_pretrained(folder)
+    words = PreTrainedTokenizerFast.from_pretrained(folder)
+    tuned = PeftModel.from_pretrained(load(), out).eval()
+    golden = []
+    for parts in [["rising"], ["noise"]]:
+        message = dict(role="user", content=AUDIO + INSTRUCTIONS[None])
+        prompt = words.apply_chat_template([message], tokenize=False, add_generation_prompt=True)
+        tokens, inputs = inputs_of(extractor, words, prompt, samples(parts))
+        text = words.decode(greedy(tuned, tokens, inputs), skip_special_tokens=True)
+        golden.append(dict(
+            parts=parts, language=None, to_language=None, token_ids=tokens, text=text,
+        ))
+    (out / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+
+
 def main():
     torch.set_num_threads(1)
-    others = {"transcription": transcription, "adapters": adapters}
+    others = {
+        "transcription": transcription, "adapters": adapters, "heard": heard, "adapted": adapted,
+    }
     for name in sys.argv[1:] or [*models(), *others]:
         others[name]() if name in others else hearing(name)
         print(name, flush=True)

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use playhouse::{
     Engine, EngineConfig,
-    api::{Modality, PauseMode},
+    api::{MediaSource, Modality, PauseMode, RawMedia, RawRequest},
     config::Quantization,
 };
 use serde::Deserialize;
@@ -160,6 +160,51 @@ async fn every_row_beside_an_encoder_of_sounds_equals_its_own_model() {
         let case = Case { adapters: "adapters_granite_speech", model };
         check(&case, || config_of(folder().join("hearing").join(&case.model))).await;
     }
+}
+
+/// A recorded continuation of a prompt with a sound.
+#[derive(Deserialize)]
+struct Heard {
+    /// Files of sounds, one after the other.
+    parts: Vec<String>,
+    #[serde(flatten)]
+    recorded: Recorded,
+}
+
+/// The answers are those of PEFT without the matrices for the encoder of sounds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_about_a_sound_equals_its_own_model() {
+    let model = "granite_speech".to_owned();
+    let case = Case { adapters: "adapters_granite_speech", model };
+    let heard = std::fs::read_to_string(case.path("heard.json")).unwrap();
+    let heard: Vec<Heard> = serde_json::from_str(&heard).unwrap();
+    let names: Vec<_> = heard.iter().map(|it| it.recorded.adapter.as_deref()).collect();
+    assert_eq!(names, [None, Some("a"), Some("b")]);
+    let config = config_of(folder().join("hearing").join(&case.model));
+    let engine = Engine::start(config).await.unwrap();
+    let mut outputs = Vec::new();
+    for Heard { parts, recorded } in heard {
+        let lora = match &recorded.adapter {
+            Some(name) => {
+                let path = case.path(name).to_string_lossy().into_owned();
+                Some(engine.load_lora_adapter(name, &path, false).await.unwrap())
+            }
+            None => None,
+        };
+        let request = request(&recorded.prompt, recorded.tokens.len(), lora.as_ref());
+        let [part] = &parts[..] else { unreachable!() };
+        let file = std::fs::read(folder().join(format!("speech/{part}.wav"))).unwrap();
+        let sound = RawMedia {
+            modality: Modality::Audio,
+            source: MediaSource::File(file.into()),
+            uuid: None,
+            kwargs: serde_json::Map::new(),
+        };
+        let request = RawRequest { media: [sound].into(), ..request };
+        outputs.push((recorded, collect(submit(&engine, request).await).await));
+    }
+    engine.shutdown().await;
+    compare(&case, outputs);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,33 +9,44 @@ use serde_json::json;
 use super::{SpeechOrder, SpeechTask, languages::name};
 use crate::api::{ChatPrompt, TextCodec};
 
-/// The text in the place of the instruction of the chat that is rendered at the start.
+/// The text in the place of the instruction of a chat that is rendered.
 const PLACE: &str = "Transcribe this audio.";
 
-/// The text around the instruction of a chat.
-#[derive(Debug, Clone)]
+/// A chat with a sound and an instruction.
+#[derive(Clone)]
 pub(super) struct Instructed {
-    before: String,
-    after: String,
+    codec: Arc<dyn TextCodec>,
+    /// The text in the place of the sound.
+    sound: String,
+    /// The text around the instruction at the start.
+    first: [String; 2],
 }
 
 impl Instructed {
-    /// Returns the text of the model's chat template, if it has one. `sound` is the text in the
-    /// place of the sound.
+    /// Returns the chat of the model's template, if it has one. `sound` is the text in the place of
+    /// the sound.
     pub(super) fn of(codec: &Arc<dyn TextCodec>, sound: &str) -> Option<Self> {
-        let message = json!({ "role": "user", "content": format!("{sound}{PLACE}") });
-        let messages = vec![message];
-        let chat = ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
-        let rendered = codec.render_chat(&chat).ok()?;
-        let (before, after) = rendered.split_once(PLACE)?;
-        Some(Self { before: before.to_owned(), after: after.to_owned() })
+        let first = around(codec, sound)?;
+        Some(Self { codec: Arc::clone(codec), sound: sound.to_owned(), first })
     }
 
-    /// Returns the prompt with an instruction.
+    /// Returns the prompt with an instruction. It is rendered anew, because a template may write
+    /// the date.
     pub(super) fn prompt(&self, instruction: &str) -> String {
-        let Self { before, after } = self;
+        let now = around(&self.codec, &self.sound);
+        let [before, after] = now.as_ref().unwrap_or(&self.first);
         format!("{before}{instruction}{after}")
     }
+}
+
+/// Returns the text around the instruction.
+fn around(codec: &Arc<dyn TextCodec>, sound: &str) -> Option<[String; 2]> {
+    let message = json!({ "role": "user", "content": format!("{sound}{PLACE}") });
+    let messages = vec![message];
+    let chat = ChatPrompt { messages, add_generation_prompt: true, ..ChatPrompt::default() };
+    let rendered = codec.render_chat(&chat).ok()?;
+    let (before, after) = rendered.split_once(PLACE)?;
+    Some([before.to_owned(), after.to_owned()])
 }
 
 /// Returns the instruction to GLM-ASR.
@@ -81,7 +92,75 @@ pub(super) fn of_qwen3_omni(order: &SpeechOrder<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::{
+        api::{DecodeOptions, IncrementalDecoder, TextError},
+        turn::test_codec::ByteCodec,
+    };
+
+    /// A tokenizer whose template writes how often it was rendered before.
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl TextCodec for Counting {
+        fn vocab_size(&self) -> usize {
+            ByteCodec.vocab_size()
+        }
+
+        fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TextError> {
+            ByteCodec.encode(text, add_special_tokens)
+        }
+
+        fn decode(&self, tokens: &[u32], skip_special_tokens: bool) -> Result<String, TextError> {
+            ByteCodec.decode(tokens, skip_special_tokens)
+        }
+
+        fn token_text(&self, token: u32) -> String {
+            ByteCodec.token_text(token)
+        }
+
+        fn token_bytes(&self, token: u32) -> Vec<u8> {
+            ByteCodec.token_bytes(token)
+        }
+
+        fn token_piece(&self, token: u32) -> Option<String> {
+            ByteCodec.token_piece(token)
+        }
+
+        fn eos_token(&self) -> Option<(String, u32)> {
+            None
+        }
+
+        fn bos_token(&self) -> Option<(String, u32)> {
+            None
+        }
+
+        fn is_special(&self, token: u32) -> bool {
+            ByteCodec.is_special(token)
+        }
+
+        fn render_chat(&self, chat: &ChatPrompt) -> Result<String, TextError> {
+            let count = self.0.fetch_add(1, Ordering::Relaxed);
+            let content = chat.messages[0]["content"].as_str().unwrap_or_default();
+            Ok(format!("{count}: {content}!"))
+        }
+
+        fn decoder(&self, prompt: &[u32], options: DecodeOptions) -> Box<dyn IncrementalDecoder> {
+            ByteCodec.decoder(prompt, options)
+        }
+    }
+
+    #[test]
+    fn each_prompt_is_rendered_anew() {
+        let codec: Arc<dyn TextCodec> = Arc::new(Counting::default());
+        let chat = Instructed::of(&codec, "<sound>").unwrap();
+        assert_eq!(chat.prompt("Write."), "1: <sound>Write.!");
+        assert_eq!(chat.prompt("Write."), "2: <sound>Write.!");
+        let without_template: Arc<dyn TextCodec> = Arc::new(ByteCodec);
+        assert!(Instructed::of(&without_template, "").is_none());
+    }
 
     #[test]
     fn instructions_are_those_of_vllm() {

@@ -86,7 +86,7 @@ pub struct Speech {
 }
 
 /// The form of a model's prompts.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Form {
     /// HF `WhisperForConditionalGeneration`: the prompt is that of the decoder.
     Whisper {

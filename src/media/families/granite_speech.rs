@@ -24,6 +24,8 @@ use crate::model_files;
 
 /// The longest sound, in seconds: vLLM's `get_max_audio_len`.
 const SECONDS_MAX: usize = 500;
+/// The most windows of the spectrogram of the longest sound.
+const WINDOWS_MAX: usize = 1 << 17;
 /// Windows that become one state of the encoder.
 const WINDOWS_OF_A_STATE: usize = 2;
 /// The objects of the whole processor's config that may have the settings of the extractor.
@@ -105,6 +107,10 @@ fn extractor(fields: &Fields, sounds: &GraniteSounds) -> Result<MelExtractor, Co
     }
     let rate = u32::try_from(size(RATE, 16_000)?).ok().filter(|rate| *rate <= 384_000);
     let rate = rate.ok_or_else(|| fields.invalid(RATE, "an integer from 1 to 384000"))?;
+    let hop_min = (rate as usize * SECONDS_MAX).div_ceil(WINDOWS_MAX);
+    if hop_length < hop_min {
+        return Err(fields.invalid(HOP, &format!("at least {hop_min} at {rate} samples a second")));
+    }
     for (field, default, expected) in [
         ("projector_window_size", 15, sounds.window),
         ("projector_downsample_rate", 5, sounds.downsample),

@@ -45,6 +45,14 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("num_mel_bins", "input_dim"),
 ];
 
+/// The largest window of states.
+const WINDOW_MAX: usize = 1_024;
+/// The most bins of a spectrogram.
+const BINS_MAX: usize = 1_024;
+/// The most elements of a head with those for relative positions, of which a block has
+/// `context_size`. Kernels of GPUs take no wider heads.
+const WIDE_HEAD_MAX: usize = 1_024;
+
 impl GraniteSounds {
     /// Reads the tower of a model whose `config.json` has the fields `outer`. `outputs` is the
     /// width of its text model.
@@ -55,6 +63,8 @@ impl GraniteSounds {
         const INPUT: &str = "input_dim";
         const CONTEXT: &str = "context_size";
         const KEPT: &str = "cat_hidden_layers";
+        const HEAD: &str = "dim_head";
+        const WINDOW: &str = "window_size";
         const DOWNSAMPLE: &str = "downsample_rate";
         const ENCODERS: [&str; 2] = ["granite_speech_encoder", "granite_speech_plus_encoder"];
         let encoder = object(outer, "encoder_config", &ENCODERS)?.with_aliases(OTHER_NAMES);
@@ -63,18 +73,27 @@ impl GraniteSounds {
             Ok::<usize, ConfigError>(encoder.size(field)?.unwrap_or(default))
         };
         let (hidden_size, num_heads) = (size("hidden_dim", 1_024)?, size("num_heads", 8)?);
-        let head_dim = encoder.size("dim_head")?.unwrap_or(hidden_size / num_heads);
+        let head_dim = encoder.size(HEAD)?.unwrap_or(hidden_size / num_heads);
         if head_dim == 0 {
             return Err(encoder.invalid("num_heads", &format!("at most {hidden_size}")));
         }
+        if head_dim >= WIDE_HEAD_MAX {
+            return Err(encoder.invalid(HEAD, &format!("less than {WIDE_HEAD_MAX}")));
+        }
         let input_size = size(INPUT, 160)?;
-        if !input_size.is_multiple_of(2) {
-            return Err(encoder.invalid(INPUT, "twice the bins of a spectrogram"));
+        if !input_size.is_multiple_of(2) || input_size > 2 * BINS_MAX {
+            let expected = format!("twice the bins of a spectrogram, at most {}", 2 * BINS_MAX);
+            return Err(encoder.invalid(INPUT, &expected));
         }
         let max_distance = size("max_pos_emb", 512)?;
         let context_size = size(CONTEXT, 200)?;
         if !(2..=max_distance).contains(&context_size) {
             let expected = format!("from 2 to max_pos_emb, {max_distance}");
+            return Err(encoder.invalid(CONTEXT, &expected));
+        }
+        let context_max = WIDE_HEAD_MAX - head_dim;
+        if context_size > context_max {
+            let expected = format!("at most {context_max} with heads of {head_dim}");
             return Err(encoder.invalid(CONTEXT, &expected));
         }
         let num_layers = size("num_layers", 10)?;
@@ -87,7 +106,10 @@ impl GraniteSounds {
         }
         let seen = hidden_size * (kept_layers.len() + 1);
         let (window, downsample) =
-            (outer.size("window_size")?.unwrap_or(15), outer.size(DOWNSAMPLE)?.unwrap_or(5));
+            (outer.size(WINDOW)?.unwrap_or(15), outer.size(DOWNSAMPLE)?.unwrap_or(5));
+        if window > WINDOW_MAX {
+            return Err(outer.invalid(WINDOW, &format!("at most {WINDOW_MAX}")));
+        }
         if !window.is_multiple_of(downsample) {
             let expected = format!("a divisor of window_size, {window}");
             return Err(outer.invalid(DOWNSAMPLE, &expected));
@@ -185,10 +207,21 @@ mod tests {
         for (config, field) in [
             (json!({ "encoder_config": { "model_type": "x" } }), "encoder_config.model_type"),
             (json!({ "projector_config": { "model_type": "x" } }), "projector_config.model_type"),
+            (
+                json!({ "projector_config": { "position_embedding_type": "relative_key" } }),
+                "projector_config.position_embedding_type",
+            ),
             (json!({ "encoder_config": { "input_dim": 81 } }), "encoder_config.input_dim"),
             (json!({ "encoder_config": { "num_heads": 2_048 } }), "encoder_config.num_heads"),
             (json!({ "encoder_config": { "context_size": 513 } }), "encoder_config.context_size"),
             (json!({ "encoder_config": { "context_size": 1 } }), "encoder_config.context_size"),
+            (
+                json!({ "encoder_config": { "max_pos_emb": 2_048, "context_size": 897 } }),
+                "encoder_config.context_size",
+            ),
+            (json!({ "encoder_config": { "dim_head": 1_024 } }), "encoder_config.dim_head"),
+            (json!({ "encoder_config": { "input_dim": 2_050 } }), "encoder_config.input_dim"),
+            (json!({ "window_size": 1_025 }), "window_size"),
             (json!({ "downsample_rate": 4 }), "downsample_rate"),
             (json!({ "audio_token_index": -1 }), "audio_token_index"),
         ] {

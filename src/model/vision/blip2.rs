@@ -236,6 +236,13 @@ mod tests {
                 "qformer_config.hidden_act",
                 json!({ "image_token_index": 7, "qformer_config": { "hidden_act": "new" } }),
             ),
+            (
+                "qformer_config.position_embedding_type",
+                json!({
+                    "image_token_index": 7,
+                    "qformer_config": { "position_embedding_type": "relative_key" },
+                }),
+            ),
         ] {
             let why = refused(config);
             assert!(why.contains(&format!("`{field}` is")), "{why}");

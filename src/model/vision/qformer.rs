@@ -48,6 +48,7 @@ impl QFormerConfig {
     ) -> Result<Self, ConfigError> {
         const HEADS: &str = "num_attention_heads";
         const SEEN: &str = "encoder_hidden_size";
+        const POSITIONS: &str = "position_embedding_type";
         let size = |field: &str, default: usize| {
             Ok::<usize, ConfigError>(former.size(field)?.unwrap_or(default))
         };
@@ -57,6 +58,10 @@ impl QFormerConfig {
         }
         if former.size(SEEN)?.is_some_and(|found| found != seen) {
             return Err(former.invalid(SEEN, &format!("{seen}, {seen_name}")));
+        }
+        // The class of transformers 5 adds no positions. That of earlier versions knew others.
+        if former.text(POSITIONS)?.is_some_and(|kind| kind != "absolute") {
+            return Err(former.invalid(POSITIONS, "\"absolute\""));
         }
         let eps = former.positive("layer_norm_eps")?.unwrap_or(1e-12) as f32;
         Ok(Self {

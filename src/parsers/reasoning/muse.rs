@@ -5,7 +5,7 @@
 use super::{
     super::{
         event::ReasoningEvent,
-        muse::{Dialect, END, MESSAGE, MuseScanner, Piece, Purpose},
+        muse::{Dialect, END, MESSAGE, MuseScanner, Piece, Purpose, RECIPIENT},
     },
     parser::{ReasoningMarkers, ReasoningParser, ReasoningStart},
 };
@@ -26,15 +26,21 @@ struct MessageReasoning {
 impl MessageReasoning {
     fn new(dialect: Dialect, start: &ReasoningStart<'_>) -> Self {
         let (scanner, opened) = MuseScanner::after(start.prompt.unwrap_or_default());
-        let purpose = opened.map_or(Purpose::Content, |header| dialect.purpose(&header));
-        Self {
+        let purpose = opened.as_ref().map_or(Purpose::Content, |header| dialect.purpose(header));
+        let mut parser = Self {
             dialect,
             scanner,
             starts_in_reasoning: purpose == Purpose::Thought,
             purpose,
             has_content: false,
             events: Vec::new(),
+        };
+        let recipient = opened.and_then(|header| header.recipient);
+        if let (Purpose::Call, Some(recipient)) = (purpose, recipient) {
+            // The tool parser does not see the prompt.
+            parser.content(&format!(" {RECIPIENT}{recipient}{MESSAGE}"));
         }
+        parser
     }
 
     fn piece(&mut self, piece: Piece) {

@@ -1,8 +1,8 @@
 //! Thoughts and calls in one answer.
 
 use super::{
-    super::{MessageEvent, ParsedCall, ToolEvent},
-    Message, all_cuts, message_parser, pieces,
+    super::{MessageEvent, MessageParser, ParsedCall, ReasoningStart, Registry, ToolEvent},
+    Message, all_cuts, message_parser, pieces, tools,
 };
 
 fn check(reasoning: Option<&str>, tool: Option<&str>, text: &str, expected: &Message) {
@@ -82,6 +82,39 @@ fn calls_of_muse_pass_through_the_thoughts() {
     for name in ["muse", "muse_glimmer"] {
         check(Some(name), Some(name), echoed, &message("", content, &[]));
         check(None, Some(name), echoed, &message("", content, &[]));
+    }
+}
+
+#[test]
+fn white_space_of_content_before_a_call_of_muse_stays() {
+    let call = "<|message|><atem:invoke name=\"now\"></atem:invoke><|eom|>";
+    let closed = format!(
+        " to=user<|message|>I look. \n<|eom|>\n<|start|>assistant to=now{call}\n\
+         <|start|>assistant to=user<|message|>So.<|eot|>"
+    );
+    let open = format!(" to=user<|message|>I look.\n to=now{call}");
+    for name in ["muse", "muse_glimmer"] {
+        for reasoning in [None, Some(name)] {
+            let now = [("now", "{}")];
+            check(reasoning, Some(name), &closed, &message("", "I look. \nSo.", &now));
+            check(reasoning, Some(name), &open, &message("", "I look.\n", &now));
+        }
+    }
+}
+
+#[test]
+fn a_prompt_may_open_a_call_of_muse() {
+    let text = "<atem:invoke name=\"now\"></atem:invoke><|eom|> to=user<|message|>So.<|eot|>";
+    let registry = Registry::default();
+    for prompt in ["<|start|>assistant to=now<|message|>", "a to=now<|message|>"] {
+        let start = ReasoningStart { prompt: Some(prompt), ..ReasoningStart::default() };
+        for name in ["muse", "muse_glimmer"] {
+            let reasoning = registry.reasoning_parser(name).unwrap()(&start);
+            let tool = registry.tool_parser(name).unwrap()(&tools());
+            let parser = MessageParser::new(Some(reasoning), Some(tool));
+            let expected = message("", "So.", &[("now", "{}")]);
+            assert_eq!(Message::parse(parser, text), expected, "{name}: {prompt}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Calls that are cut off or malformed keep the parts that arrived.
 
-use super::{Whole, check_tools, message_of, tool_events};
+use super::{Whole, check_no_calls, check_tools, message_of, tool_events};
 
 /// Outputs by parser. The calls include incomplete ones.
 const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
@@ -124,28 +124,6 @@ const INCOMPLETE: &[(&str, &[Whole<'_>])] = &[
         ],
     ),
     (
-        "minicpm5",
-        &[
-            ("<function name=\"now\"><param name=\"a\">1</par", "", &[("now", "")]),
-            // A name is repeated, or is missing.
-            (
-                "<function name=\"f\"><param name=\"a\">1</param><param name=\"a\">1</param></function>ok",
-                "ok",
-                &[("f", "")],
-            ),
-            (
-                "<function name=\"f\"><param>1</param></function>\n<function name=\"now\"></function>",
-                "\n",
-                &[("f", ""), ("now", "{}")],
-            ),
-            (
-                "<function name=\"weather\"><param name=\"properties\">city</param></function>",
-                "",
-                &[("weather", "")],
-            ),
-        ],
-    ),
-    (
         "minimax_m2",
         &[(
             "<minimax:tool_call><invoke name=\"weather\">\n<parameter name=\"city\">Dal",
@@ -179,4 +157,34 @@ fn an_incomplete_call_keeps_its_parts() {
             assert!(message.calls.iter().any(|call| !call.is_complete), "{parser}: {text}");
         }
     }
+}
+
+/// As in vLLM, only the end of a block shows whether it is a call.
+#[test]
+fn a_block_of_minicpm5_without_an_end_or_with_other_parameters_is_content() {
+    check_no_calls(
+        "minicpm5",
+        &[
+            "see <function name=\"x\"> for it. More text follows.",
+            "<function name=\"now\"><param name=\"a\">1</par",
+            "<function of=\"x\">1</function> <function names=\"x\"></function>",
+            // A name is repeated, or is missing.
+            "<function name=\"f\"><param name=\"a\">1</param><param name=\"a\">1</param></function>ok",
+            "<function name=\"f\"><param>1</param></function>",
+            "<function name=\"weather\"><param name=\"properties\">city</param></function>",
+        ],
+    );
+    let refused = "<function name=\"f\"><param>1</param></function>";
+    let text = format!("{refused}\n<function name=\"now\"></function>");
+    check_tools("minicpm5", &[(&text, &format!("{refused}\n"), &[("now", "{}")])]);
+}
+
+#[test]
+fn a_number_of_minicpm5_stays_exact() {
+    let number = "12345678901234567890123";
+    let text = format!(
+        "<function  name=\"weather\"><param name=\"arguments\">{{\"days\": {number}}}</param></function>"
+    );
+    let arguments = format!("{{\"days\": {number}}}");
+    check_tools("minicpm5", &[(&text, "", &[("weather", &arguments)])]);
 }

@@ -29,7 +29,7 @@ const V32: Tags = Tags {
     first: &[FUNCTION],
     between: &[FUNCTION, V32_END],
     in_function: &[PARAMETER, FUNCTION_END, V32_END, FUNCTION],
-    value_ends: &[PARAMETER_END, PARAMETER, FUNCTION_END],
+    value_ends: &[PARAMETER_END, FUNCTION_END, PARAMETER],
     name_end: ">",
     names: Names::Attributes(Attributes {
         function: "name",
@@ -58,7 +58,7 @@ const V41: Tags = Tags {
     first: &[V41_FUNCTION],
     between: &[V41_FUNCTION, V41_END],
     in_function: &[V41_PARAMETER, V41_FUNCTION_END, V41_END, V41_FUNCTION],
-    value_ends: &["</｜DSML｜ parameter>", V41_PARAMETER, V41_FUNCTION_END],
+    value_ends: &["</｜DSML｜ parameter>", V41_FUNCTION_END, V41_PARAMETER],
     ..V32
 };
 

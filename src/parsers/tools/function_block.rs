@@ -19,8 +19,8 @@ pub(super) struct Tags {
     /// The tags within a function, in the order of the constants below. The beginning of the next
     /// function ends it, too.
     pub(super) in_function: &'static [&'static str],
-    /// The tags that end a value, if only because it lacks its closing tag: that one, the next
-    /// parameter, and the end of the function.
+    /// The tags that end a value, if only because it lacks its closing tag: that one, the end of
+    /// the function, and perhaps the next parameter.
     pub(super) value_ends: &'static [&'static str],
     /// The end of a tag with a name.
     pub(super) name_end: &'static str,
@@ -40,10 +40,19 @@ pub(super) enum Names {
     Attributes(Attributes),
     /// The name is the attribute `name`. A function's name may stand twice, around a dot.
     Doubled {
-        /// Whether values have the types that the tools tell. Otherwise, and for parameters that
-        /// the tools do not describe, values are JSON, or else text.
+        /// Whether values are text where the tools say so. All others are JSON, or else text.
         are_typed: bool,
     },
+}
+
+/// The source of a value's type.
+enum Kind {
+    /// The tools.
+    Tools,
+    /// The value's tag.
+    Tag(Types),
+    /// The value itself, by the rule of [`Names::Doubled`].
+    Value { are_typed: bool },
 }
 
 /// The attributes of a format's tags, as in `name="days" string="false"`.
@@ -70,28 +79,20 @@ impl Tags {
         (!name.trim().is_empty()).then_some(name)
     }
 
-    /// Returns the name of a parameter, and the types of its value if the tag tells them.
-    fn parameter(&self, text: &str) -> Option<(String, Option<Types>)> {
+    /// Returns the name of a parameter, and the source of its value's type.
+    fn parameter(&self, text: &str) -> Option<(String, Kind)> {
         let attributes = match &self.names {
-            Names::Bare => return Some((text.trim().to_owned(), None)),
-            Names::Quoted => return Some((without_quotes(text).to_owned(), None)),
+            Names::Bare => return Some((text.trim().to_owned(), Kind::Tools)),
+            Names::Quoted => return Some((without_quotes(text).to_owned(), Kind::Tools)),
             Names::Attributes(attributes) => attributes,
             Names::Doubled { are_typed } => {
-                return Some((attribute(text, NAME)?, (!are_typed).then_some(Types::JSON)));
+                return Some((attribute(text, NAME)?, Kind::Value { are_typed: *are_typed }));
             }
         };
         let [kind, text_kind] = attributes.kind;
         let is_text = attribute(text, kind).map_or(attributes.is_text, |kind| kind == text_kind);
         let types = if is_text { Types::STRING } else { Types::JSON };
-        Some((attribute(text, attributes.parameter)?, Some(types)))
-    }
-
-    /// Returns the types of a parameter that neither its tag nor the tools tell.
-    fn unknown(&self) -> Types {
-        match self.names {
-            Names::Doubled { .. } => Types::JSON,
-            _ => Types::STRING,
-        }
+        Some((attribute(text, attributes.parameter)?, Kind::Tag(types)))
     }
 
     /// Returns whether the text of a tag with a name may go on after its last character `c`.
@@ -143,7 +144,7 @@ const VALUE_END: usize = 4;
 const CALLS_END: usize = 1;
 
 /// The meanings of [`Tags::value_ends`].
-const ENDS_OF_VALUES: [usize; 3] = [VALUE_END, PARAMETER, FUNCTION_END];
+const ENDS_OF_VALUES: [usize; 3] = [VALUE_END, FUNCTION_END, PARAMETER];
 
 /// Bytes of the longest name of a function or of a parameter.
 const MAX_NAME_LEN: usize = 256;
@@ -201,8 +202,8 @@ impl FunctionBlock {
 
     fn name(&mut self, text: &str) -> Step {
         let Some(name) = self.tags.function(text, &self.tools) else { return Step::Refused };
-        let (unknown, framed) = (self.tags.unknown(), self.tags.has_framed_values);
-        self.values = Some(TaggedValues::new(&self.tools, &name, unknown, framed));
+        let framed = self.tags.has_framed_values;
+        self.values = Some(TaggedValues::new(&self.tools, &name, Types::STRING, framed));
         self.state = State::InFunction(Expected::new(self.tags.in_function));
         Step::More
     }
@@ -253,13 +254,16 @@ impl Block for FunctionBlock {
             State::Key(text) => {
                 text.push(c);
                 if let Some(key) = text.strip_suffix(self.tags.name_end) {
-                    let Some((name, types)) = self.tags.parameter(key) else {
+                    let Some((name, kind)) = self.tags.parameter(key) else {
                         return Step::Refused;
                     };
                     let Some(values) = &mut self.values else { return Step::Refused };
-                    match types {
-                        Some(types) => values.begin_as(&name, types, calls),
-                        None => values.begin(&name, calls),
+                    match kind {
+                        Kind::Tools => values.begin(&name, calls),
+                        Kind::Tag(types) => values.begin_as(&name, types, calls),
+                        Kind::Value { are_typed } => {
+                            values.begin_exact(&name, are_typed, calls);
+                        }
                     }
                     self.state = State::Value(MarkerFinder::new(self.tags.value_ends));
                 } else if !self.tags.may_go_on(text, c) {

@@ -2,11 +2,11 @@
 //! ```text
 //! <function name="now"><param name="utc">true</param></function>
 //! ```
-//! The arguments of a call come all at once: the whole call shows whether it is XML, in which
+//! A call comes all at once. Only its end shows whether it is one, and whether it is XML, in which
 //! characters may be escaped.
 
 use indexmap::IndexMap;
-use serde_json::{Map, Value};
+use serde_json::{Value, value::RawValue};
 
 use super::{
     super::scan::{MarkerFinder, python_to_json, quote_json},
@@ -20,7 +20,18 @@ use super::{
 
 /// The beginning of a function's tag. Some texts lack the space, or have the tokenizer's mark of
 /// one.
-const FUNCTION: &[&str] = &["<function name=", "<functionname=", "<function\u{120}name="];
+const FUNCTION: &[&str] = &[
+    "<functionname=",
+    "<function ",
+    "<function\n",
+    "<function\r",
+    "<function\t",
+    "<function\u{120}",
+    "<function\u{10a}",
+];
+/// The place of the beginning that has the attribute's name, too.
+const WITH_NAME: usize = 0;
+const NAME: &str = "name=";
 const FUNCTION_END: &str = "</function>";
 
 /// Names of a parameter that holds all others.
@@ -53,15 +64,15 @@ impl Block for XmlBlock {
         FUNCTION
     }
 
-    fn open(&mut self, _marker: usize) {
-        self.state = State::Tag(String::new());
+    fn open(&mut self, marker: usize) {
+        let text = if marker == WITH_NAME { NAME } else { "" };
+        self.state = State::Tag(text.to_owned());
     }
 
     fn step(&mut self, c: char, calls: &mut Calls) -> Step {
         match &mut self.state {
             State::Tag(text) if c == '>' => {
                 let Some((name, attributes)) = name(text) else { return Step::Refused };
-                calls.start(name.to_owned(), None);
                 self.state = State::Body {
                     name: name.to_owned(),
                     attributes: attributes.to_owned(),
@@ -71,7 +82,9 @@ impl Block for XmlBlock {
             }
             State::Tag(text) => {
                 text.push(c);
-                if text.len() > MAX_TAG_LEN || c == '<' || c == '\n' {
+                let begin = text.trim_start_matches(is_space);
+                let may_have_name = begin.starts_with(NAME) || NAME.starts_with(begin);
+                if text.len() > MAX_TAG_LEN || c == '<' || !may_have_name {
                     return Step::Refused;
                 }
             }
@@ -82,10 +95,11 @@ impl Block for XmlBlock {
                 match params(attributes, &plain(text)).and_then(|p| arguments(p, name, &self.tools))
                 {
                     Some(json) => {
+                        calls.start(std::mem::take(name), None);
                         calls.arguments(&json);
                         calls.end();
                     }
-                    // The call breaks.
+                    // It is no call.
                     None => calls.refuse(),
                 }
                 return Step::Done;
@@ -103,8 +117,14 @@ impl Block for XmlBlock {
 /// tag.
 fn name(text: &str) -> Option<(&str, &str)> {
     let is_quote = |c: char| matches!(c, '"' | '\'');
-    let (name, attributes) = text.strip_prefix(is_quote)?.split_once(is_quote)?;
+    let quoted = text.trim_start_matches(is_space).strip_prefix(NAME)?;
+    let (name, attributes) = quoted.strip_prefix(is_quote)?.split_once(is_quote)?;
     (!name.trim().is_empty()).then_some((name.trim(), attributes))
+}
+
+/// Returns whether a character is white space, or the tokenizer's mark of it.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{120}' | '\u{10a}')
 }
 
 /// Returns text with the tokenizer's marks of white space replaced.
@@ -126,10 +146,10 @@ fn arguments(params: Params, tool: &str, tools: &Tools) -> Option<String> {
             let fields = object(&text)?.into_iter().filter(|(name, _)| has(name));
             let num_values = values.len();
             for (name, value) in fields {
-                let json = match value {
-                    Value::String(text) => convert(&text, types(&name)),
-                    value if types(&name) == Types::STRING => quote_json(&value.to_string()),
-                    value => value.to_string(),
+                let json = match serde_json::from_str::<String>(value.get()) {
+                    Ok(text) => convert(&text, types(&name)),
+                    Err(_) if types(&name) == Types::STRING => quote_json(value.get()),
+                    Err(_) => value.get().to_owned(),
                 };
                 if values.insert(name, json).is_some() {
                     return None;
@@ -149,12 +169,15 @@ fn arguments(params: Params, tool: &str, tools: &Tools) -> Option<String> {
     Some(format!("{{{}}}", fields.collect::<Vec<_>>().join(", ")))
 }
 
-/// Returns the object that `text` is, as JSON or as Python writes it.
-fn object(text: &str) -> Option<Map<String, Value>> {
-    match serde_json::from_str(text) {
-        Ok(object) => Some(object),
-        Err(_) => serde_json::from_str(&python_to_json(text)?).ok(),
-    }
+/// Returns the fields of the object that `text` is, as JSON or as Python writes it. Values are as
+/// written, because numbers may have any length.
+fn object(text: &str) -> Option<IndexMap<String, Box<RawValue>>> {
+    let read = |json: &str| {
+        // Raw values may be numbers beyond all bounds.
+        serde_json::from_str::<Value>(json).ok().filter(Value::is_object)?;
+        serde_json::from_str(json).ok()
+    };
+    read(text).or_else(|| read(&python_to_json(text)?))
 }
 
 /// Returns a parser of this format. The tags are special tokens.

@@ -32,7 +32,8 @@ const TAGS: Tags = Tags {
     first: &[FUNCTION],
     between: &[FUNCTION, CALLS_END],
     in_function: &[PARAMETER, FUNCTION_END, CALLS_END, FUNCTION],
-    value_ends: &["</atem:parameter>", PARAMETER, FUNCTION_END],
+    // The tag of a parameter within a value is text.
+    value_ends: &["</atem:parameter>", FUNCTION_END],
     name_end: ">",
     names: Names::Doubled { are_typed: true },
     // White space belongs to a text, as the model's template tells it.

@@ -1,5 +1,7 @@
 //! Parameters of a function as XML, or as text between tags if that is not well-formed: MiniCPM5.
 
+use std::collections::BTreeSet;
+
 /// Deepest nesting of elements.
 const MAX_DEPTH: usize = 60;
 
@@ -131,9 +133,13 @@ fn opening(text: &str) -> Option<(Open, bool, &str)> {
 
 /// Reads the attributes of a tag. `None` if they are not well-formed.
 fn attributes(text: &str) -> Option<Vec<(String, String)>> {
-    let (mut found, mut rest): (Vec<(String, String)>, &str) = (Vec::new(), text);
-    while !rest.trim().is_empty() {
+    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+    let mut rest = text;
+    loop {
         let begin = rest.trim_start();
+        if begin.is_empty() {
+            return Some(found);
+        }
         if begin.len() == rest.len() {
             return None;
         }
@@ -141,14 +147,13 @@ fn attributes(text: &str) -> Option<Vec<(String, String)>> {
         let (key, after) = (key.trim_end(), after.trim_start());
         let quote = after.chars().next().filter(|c| matches!(c, '"' | '\''))?;
         let (value, after) = after[1..].split_once(quote)?;
-        let is_known = found.iter().any(|(known, _)| known == key);
-        if key.is_empty() || key.contains(char::is_whitespace) || value.contains('<') || is_known {
+        let is_name = !key.is_empty() && !key.contains(char::is_whitespace);
+        if !is_name || value.contains('<') || !known.insert(key) {
             return None;
         }
         found.push((key.to_owned(), unescaped(value)?));
         rest = after;
     }
-    Some(found)
 }
 
 /// Returns `text` with its entities replaced.
@@ -187,22 +192,55 @@ fn entity(name: &str) -> Option<char> {
 /// Reads parameters between tags, in text that is no XML. White space around a value is layout.
 fn tagged(body: &str) -> Option<Params> {
     const TAG: &str = "<param";
+    const NAME: &str = "name=";
     let mut found = Vec::new();
     let mut next = 0;
+    let mut has_end = true;
+    let (mut tag_ends, mut names) = (Places::new(body, ">"), Places::new(body, NAME));
     for (begin, _) in body.match_indices(TAG) {
-        let rest = &body[begin + TAG.len()..];
-        let Some((tag, after)) = rest.split_once('>') else { break };
-        if !tag.contains("name=") {
+        let begin_of_rest = begin + TAG.len();
+        let Some(end) = tag_ends.first_from(begin_of_rest) else { break };
+        let name = names.first_from(begin_of_rest);
+        if name.is_none_or(|name| name + NAME.len() > end) {
             return None;
         }
         // One within a value is text.
-        let Some(name) = quoted_name(tag).filter(|_| begin >= next) else { continue };
-        let Some((value, rest)) = after.split_once("</param>") else { continue };
+        if begin < next || !has_end {
+            continue;
+        }
+        let Some(name) = quoted_name(&body[begin_of_rest..end]) else { continue };
+        let Some((value, rest)) = body[end + 1..].split_once("</param>") else {
+            has_end = false;
+            continue;
+        };
         let raw = value.strip_prefix(CDATA).and_then(|value| value.strip_suffix(CDATA_END));
         found.push((name.to_owned(), raw.unwrap_or(value.trim()).to_owned()));
         next = body.len() - rest.len();
     }
     Some(found)
+}
+
+/// The places of a word in a text, each found once.
+struct Places<'a> {
+    text: &'a str,
+    word: &'static str,
+    /// The last place found. `None`: there is no further one.
+    place: Option<usize>,
+}
+
+impl<'a> Places<'a> {
+    fn new(text: &'a str, word: &'static str) -> Self {
+        Self { text, word, place: text.find(word) }
+    }
+
+    /// Returns the first place at `begin` or behind. `begin` must not become smaller.
+    fn first_from(&mut self, begin: usize) -> Option<usize> {
+        if self.place? < begin {
+            let found = self.text.get(begin..).and_then(|rest| rest.find(self.word));
+            self.place = found.map(|place| begin + place);
+        }
+        self.place
+    }
 }
 
 /// Returns the name in a tag that has no other attribute.
@@ -256,5 +294,24 @@ mod tests {
         }
         let deep = |depth: usize| format!("{}{}", "<a>".repeat(depth), "</a>".repeat(depth));
         assert!(elements(&deep(MAX_DEPTH)).is_some() && elements(&deep(MAX_DEPTH + 1)).is_none());
+    }
+
+    /// A reader of quadratic time would need hours for these.
+    #[test]
+    fn long_bodies_are_read_in_linear_time() {
+        const BYTES: usize = 1 << 20;
+        let many = |part: &str| part.repeat(BYTES / part.len());
+        let without_end = many("<param name='a'>");
+        assert_eq!(read(&without_end), Some(Vec::new()));
+        let without_name = format!("{without_end}<param>");
+        assert_eq!(read(&without_name), None);
+        let in_one_tag = format!("{}>", many("<param name='a'"));
+        assert_eq!(read(&in_one_tag), Some(Vec::new()));
+        let late_name = format!("{} name='a'>", many("<param"));
+        assert_eq!(read(&late_name), Some(Vec::new()));
+        let keys: String = (0..BYTES / 16).map(|key| format!(" k{key}='1'")).collect();
+        let spaces = many(" ");
+        assert_eq!(attributes(&format!("{keys}{spaces}")).unwrap().len(), BYTES / 16);
+        assert_eq!(attributes(&format!("{keys} k0='1'")), None);
     }
 }

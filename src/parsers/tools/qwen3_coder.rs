@@ -27,7 +27,7 @@ pub(super) const TAGS: Tags = Tags {
     first: &[FUNCTION],
     between: &[FUNCTION, CALL_END],
     in_function: &[PARAMETER, FUNCTION_END, CALL_END, FUNCTION],
-    value_ends: &["</parameter>", PARAMETER, FUNCTION_END],
+    value_ends: &["</parameter>", FUNCTION_END, PARAMETER],
     name_end: ">",
     names: Names::Bare,
     has_framed_values: true,

@@ -28,7 +28,7 @@ const TAGS: Tags = Tags {
     first: &[FUNCTION, CALL, KIND, SEPARATOR],
     between: &[FUNCTION, CALLS_END, CALL, CALL_END, KIND, SEPARATOR],
     in_function: &[PARAMETER, FUNCTION_END, CALLS_END, FUNCTION],
-    value_ends: &["</steptml:parameter>", PARAMETER, FUNCTION_END],
+    value_ends: &["</steptml:parameter>", FUNCTION_END, PARAMETER],
     name_end: ">",
     names: Names::Quoted,
     has_framed_values: true,

@@ -26,6 +26,8 @@ struct Value {
     /// Text that has arrived and is not yet written.
     text: String,
     has_text: bool,
+    /// Whether it is JSON as it is written, or else text, whatever its types are.
+    is_exact: bool,
 }
 
 impl TaggedValues {
@@ -61,7 +63,18 @@ impl TaggedValues {
         if types == Types::STRING {
             calls.arguments("\"");
         }
-        self.value = Some(Value { types, text: String::new(), has_text: false });
+        let text = String::new();
+        self.value = Some(Value { types, text, has_text: false, is_exact: false });
+    }
+
+    /// Begins the value of a parameter, which is JSON as it is written, or else text. If values
+    /// `are_typed`, one whose schema has the type `string` alone is text.
+    pub(super) fn begin_exact(&mut self, key: &str, are_typed: bool, calls: &mut Calls) {
+        let properties = self.tools.parameters(&self.name).and_then(|it| it.get("properties"));
+        let kind = properties.and_then(|it| it.get(key)?.get("type"));
+        let is_text = are_typed && kind.is_some_and(|kind| kind == "string");
+        self.begin_as(key, if is_text { Types::STRING } else { Types::JSON }, calls);
+        self.value.iter_mut().for_each(|value| value.is_exact = true);
     }
 
     /// Takes more of the value.
@@ -96,13 +109,24 @@ impl TaggedValues {
             Some(text) if self.framed => text,
             _ => &value.text,
         };
-        calls.arguments(&convert(text, value.types));
+        calls.arguments(&match value.is_exact {
+            true => exact(text),
+            false => convert(text, value.types),
+        });
     }
 
     /// Ends the call.
     pub(super) fn close(&mut self, calls: &mut Calls) {
         calls.arguments("}");
         calls.end();
+    }
+}
+
+/// Returns `text` if it is JSON, and as a string otherwise.
+fn exact(text: &str) -> String {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(_) => text.trim().to_owned(),
+        Err(_) => quote_json(text),
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) async fn hear(
     task: SpeechTask,
 ) -> Result<Response, ApiError> {
     let Exchange { state, caller, headers, memory } = exchange;
+    // As in vLLM, `default_mm_loras` has no effect here.
+    let adapter = state.adapter(form.text("model")).await?;
     let request = SpeechRequest::new(&form, &state, task)?;
     drop(form);
     let speech = state.speech()?;
@@ -71,7 +73,8 @@ pub(super) async fn hear(
         let requests = pieces
             .iter()
             .map(|piece| request.raw_request(&state, prompt.clone(), piece.media.clone()));
-        let requests = requests.collect::<Result<Vec<_>, _>>()?;
+        let mut requests = requests.collect::<Result<Vec<_>, _>>()?;
+        requests.iter_mut().for_each(|request| request.lora.clone_from(&adapter));
         let span = RequestSpan::new(&state, parent, &id, &request.model, &requests);
         let choices = Choices::submit(&state, &names, caller, memory, requests).await?;
         Ok::<_, ApiError>((language, choices, span))

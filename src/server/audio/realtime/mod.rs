@@ -69,7 +69,8 @@ pub(super) async fn open(
         ApiError::unavailable(message, RETRY_AFTER_DEFAULT)
     })?;
     let upgraded = activity.map(|Extension(activity)| activity.upgrade());
-    let session = Session::new(Client { state, caller, headers, memory, language: None }, seat);
+    let client = Client { state, caller, headers, memory, language: None, adapter: None };
+    let session = Session::new(client, seat);
     let socket = socket
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX)

@@ -142,10 +142,11 @@ impl Session {
         match read(text)? {
             ClientEvent::Update { model, language } => {
                 let not_found = |error: ApiError| Refused::new("model_not_found", error.message);
-                state.model_name(Some(&model)).map_err(not_found)?;
+                let adapter = state.adapter(Some(&model)).await.map_err(not_found)?;
                 let language = language.map(|code| speech.language(&code)).transpose();
                 self.client.language =
                     language.map_err(|error| Refused::new("invalid_event", error.to_string()))?;
+                self.client.adapter = adapter;
                 self.has_model = true;
                 Ok(())
             }

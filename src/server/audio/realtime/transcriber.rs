@@ -1,5 +1,7 @@
 //! Transcribes one sound, piece by piece, on a task of its own.
 
+use std::sync::Arc;
+
 use axum::http::HeaderMap;
 use tokio::{
     sync::mpsc::{Receiver, Sender, channel},
@@ -7,6 +9,7 @@ use tokio::{
 };
 
 use crate::{
+    api::{LoraRequest, RawRequest},
     engine::{SoundPiece, SpeechOrder, SpeechTask},
     server::{
         audio::{
@@ -45,6 +48,8 @@ pub(super) struct Client {
     pub(super) memory: RequestMemory,
     /// `None`: the model finds it.
     pub(super) language: Option<&'static str>,
+    /// The adapter that the client named as its model.
+    pub(super) adapter: Option<Arc<LoraRequest>>,
 }
 
 /// A running transcription. A drop aborts it.
@@ -127,6 +132,7 @@ impl Work {
                 has_timestamps: false,
             });
             let request = plain_request(state, prompt, piece.media)?;
+            let request = RawRequest { lora: self.client.adapter.clone(), ..request };
             let choices =
                 Choices::submit(state, &names, caller, memory.clone(), vec![request]).await?;
             Ok::<_, ApiError>((language, choices))
