@@ -16,7 +16,7 @@ use playhouse_kernels::{
 
 use super::{AllowedTokens, Buffers, ModelRunner};
 use crate::executor::{
-    batch::{Chunk, RaggedBatch},
+    batch::{Chunk, RaggedBatch, Sequence},
     constraint::Next,
     execute_error,
     sampler::{sampled_token, sampling_row, token_logprobs},
@@ -28,8 +28,10 @@ use crate::model::{Adapters, StepAdapters};
 const LOGITS_BYTES: usize = 32 << 20;
 const MIN_LOGIT_ROWS: usize = 32;
 
-/// Why a request ends whose token rules contradict each other, or its other parameters.
-const NO_TOKEN_LEFT: &str = "the token rules leave no token that may come next";
+/// Why a request ends whose rules about tokens contradict each other.
+const NO_TOKEN_LEFT: &str =
+    "the rules of the request (token rules, allowed tokens, bad words) leave no token that may \
+     come next";
 
 /// Memory that draws reuse. Its content is meaningless between draws.
 #[derive(Debug, Default)]
@@ -162,7 +164,8 @@ impl ModelRunner {
                 // The next step shows the failure again, when the tokens before it are known.
                 Err(_) if row.num_guesses > 0 => {}
                 Err(SampleError::NoCandidate)
-                    if row.next(chunks, allowed).is_some_and(is_ruled) =>
+                    if row.next(chunks, allowed).is_some_and(is_ruled)
+                        || self.batch.sequence(&chunks[row.chunk]).is_ok_and(forbids_tokens) =>
                 {
                     output.failure = Some(RowFailure::Grammar(NO_TOKEN_LEFT.to_owned()));
                 }
@@ -242,6 +245,12 @@ pub(in crate::executor) fn logit_rows(vocab_size: usize) -> usize {
 /// Returns whether token rules restrict the next token.
 fn is_ruled(next: &Next) -> bool {
     next.ruled.is_some()
+}
+
+/// Returns whether the request names tokens that it must not get, or all that it may get.
+fn forbids_tokens(sequence: &Sequence) -> bool {
+    let params = sequence.request.sampling();
+    params.is_some_and(|params| params.allowed_token_ids.is_some() || !params.bad_words.is_empty())
 }
 
 /// Returns the empty vector with the memory of `rows`, for the rows of another step.

@@ -183,6 +183,21 @@ async fn fields_at_their_edges_are_taken_or_refused_as_by_vllm() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_says_that_no_token_is_left() {
+    let served = serve(ServerConfig::default()).await;
+    let of_text = json!({"prompt": "y", "add_special_tokens": false});
+    let token = ask(&served, "/tokenize", of_text).await["tokens"][0].clone();
+    let mut body = json!({"prompt": "x", "max_tokens": 4, "allowed_token_ids": [token]});
+    let alone = ask(&served, "/v1/completions", body.clone()).await;
+    assert_eq!(alone["choices"][0]["text"], "yyyy");
+    body["bad_words"] = json!(["y"]);
+    let (status, answer) = post(&served, "/v1/completions", body).await;
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.to_string().contains("leave no token"), "{answer}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_output_ends_with_the_context() {
     // As `get_max_tokens` of vLLM 0.33 has it: only a wish beyond the whole context is refused.
     let served = serve(ServerConfig::default()).await;
