@@ -29,9 +29,7 @@ const LOGITS_BYTES: usize = 32 << 20;
 const MIN_LOGIT_ROWS: usize = 32;
 
 /// Why a request ends whose rules about tokens contradict each other.
-const NO_TOKEN_LEFT: &str =
-    "the rules of the request (token rules, allowed tokens, bad words) leave no token that may \
-     come next";
+const NO_TOKEN_LEFT: &str = "allowed tokens and other rules leave no token that may come next";
 
 /// Memory that draws reuse. Its content is meaningless between draws.
 #[derive(Debug, Default)]
