@@ -50,12 +50,12 @@ impl SoundPlan {
         outer: &Fields,
         text_width: usize,
     ) -> Result<Option<Self>, ConfigError> {
-        let Some(tower) = SoundTower::of(outer) else { return Ok(None) };
+        let Some(kind) = SoundTower::of(outer) else { return Ok(None) };
         if !EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
             tracing::info!("without the files of a feature extractor, the model takes text alone");
             return Ok(None);
         }
-        Ok(Some(match tower {
+        Ok(Some(match kind {
             SoundTower::Hearing(family) => {
                 Self::Hearing(Box::new(AudioPlan::of(family, outer, text_width)?))
             }

@@ -1,3 +1,5 @@
+//! The config of Molmo 2.
+
 use super::*;
 
 /// Their embedding has more rows than their output layer.
