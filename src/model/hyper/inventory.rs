@@ -60,8 +60,8 @@ pub(in crate::model) fn optional(config: &ModelConfig) -> Vec<String> {
     (0..config.layers.len()).filter(has_ngrams).flat_map(of_layer).chain([last]).collect()
 }
 
-/// Returns whether a tensor has statistics of hashes, by the last part of its name. As in vLLM, they
-/// are not read.
+/// Returns whether a tensor has statistics of hashes, by the last part of its name. They are not
+/// read, as in vLLM.
 pub(in crate::model) fn is_statistic(config: &ModelConfig, part: &str) -> bool {
     config.hyper.is_some() && part.starts_with(STATISTICS)
 }
