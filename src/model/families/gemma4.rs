@@ -161,8 +161,8 @@ pub(super) fn of_listed_layers(fields: &Fields, full: &[bool]) -> Result<Fields,
     let first = names.values().next();
     let sizes = first.map(|first| listed.nested(first)).transpose()?.flatten();
     let first = first.and_then(|first| listed.value(first));
-    let are_alike = wanted.eq(names.keys().copied())
-        && names.values().all(|name| listed.value(name) == first);
+    let are_alike =
+        wanted.eq(names.keys().copied()) && names.values().all(|name| listed.value(name) == first);
     let Some(sizes) = sizes.filter(|_| are_alike) else {
         let expected = "the same sizes for each layer of full attention, and for no other";
         return Err(fields.invalid(LAYER_FIELDS, expected));

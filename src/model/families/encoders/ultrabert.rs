@@ -83,14 +83,12 @@ fn read_layers(
 /// Returns the fields with the radius of windows, and with the kinds of layers if a list of windows
 /// tells them. A window of 0 or null is none.
 fn with_radius(fields: &Fields, count: usize) -> Result<Fields, ConfigError> {
-    if fields.has(RADIUS_FIELD) && fields.value(RADIUS_FIELD).is_none() {
-        return Err(fields.invalid(RADIUS_FIELD, "a positive integer"));
-    }
-    let radius_or_default = || match fields.has(RADIUS_FIELD) {
-        true => fields.clone(),
-        false => fields.with(RADIUS_FIELD, RADIUS.into()),
+    let radius_or_default = || match fields.value(RADIUS_FIELD) {
+        Some(_) => Ok(fields.clone()),
+        None if fields.has(RADIUS_FIELD) => Err(fields.invalid(RADIUS_FIELD, "a positive integer")),
+        None => Ok(fields.with(RADIUS_FIELD, RADIUS.into())),
     };
-    let Some(listed) = fields.value(WINDOWS) else { return Ok(radius_or_default()) };
+    let Some(listed) = fields.value(WINDOWS) else { return radius_or_default() };
     let size = |window: &Value| if window.is_null() { Some(0) } else { window.as_u64() };
     let windows = listed.as_array().filter(|windows| windows.len() == count);
     let windows: Option<Vec<u64>> = windows.and_then(|it| it.iter().map(size).collect());
@@ -105,7 +103,7 @@ fn with_radius(fields: &Fields, count: usize) -> Result<Fields, ConfigError> {
     };
     let mut fields = match radius(&windows) {
         Some(radius) => fields.with(RADIUS_FIELD, radius.into()),
-        None => radius_or_default(),
+        None => radius_or_default()?,
     };
     if fields.value(LAYER_TYPES).is_none() {
         let kind = |window: &u64| if *window > 0 { SLIDING } else { FULL };
