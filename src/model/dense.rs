@@ -221,6 +221,14 @@ mod tests {
                        start with --device cpu";
         let latents = on_a_gpu("DeepseekV3BidirectionalModel", json!({}));
         assert_eq!(latents.as_deref(), Some(refused));
+        let mut ngrams = json!({
+            "layer_types": ["linear_attention", "full_attention"], "ple_layer_ids": [1],
+            "heads_per_ngram": 2, "ngram_vocab_size_base": 90, "eos_token_id": 2,
+        });
+        let refused = "layers with embeddings of n-grams run on CPUs only; start with --device cpu";
+        assert_eq!(on_a_gpu("Qwen4ExpForCausalLM", ngrams.clone()).as_deref(), Some(refused));
+        ngrams["ple_layer_ids"] = json!(null);
+        assert_eq!(on_a_gpu("Qwen4ExpForCausalLM", ngrams), None);
         for encoder in ["MPNetModel", "T5EncoderModel"] {
             assert_eq!(on_a_gpu(encoder, fields_of(encoder)), None);
         }

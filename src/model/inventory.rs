@@ -79,7 +79,9 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         let is_mask = MASKS.iter().any(|mask| name.ends_with(mask));
         let is_table = lightning::STORED_TABLES.contains(&part);
         let is_pooler = POOLER.iter().any(|end| name.ends_with(end));
-        let is_harmless = HARMLESS.contains(&part) || is_mask || is_table || is_pooler;
+        let is_statistic = hyper::is_statistic(config, part);
+        let is_harmless =
+            HARMLESS.contains(&part) || is_mask || is_table || is_pooler || is_statistic;
         let whole = MXFP4_PARTS.iter().find_map(|part| name.strip_suffix(part));
         let is_known = is_known || whole.is_some_and(|name| known.contains(name));
         let is_known = is_known || weight_beside(name).is_some_and(|name| known.contains(&name));

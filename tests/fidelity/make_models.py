@@ -1801,8 +1801,10 @@ QWEN4_EXP = dict(
 )
 
 MODELS |= {
+    # The tests of guesses have contexts of 160 tokens.
     "qwen4_exp": small(
-        Qwen4ExpTextConfig, "head_dim intermediate_size", **QWEN3_NEXT | QWEN4_EXP, hc_count=3,
+        Qwen4ExpTextConfig, "head_dim intermediate_size",
+        **QWEN3_NEXT | QWEN4_EXP | dict(indexer_budget=160), hc_count=3,
         rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5),
     ),
     "qwen4_exp-layers": tiniest(
@@ -1814,6 +1816,14 @@ MODELS |= {
             indexer_budget=48, indexer_compress_ratio=4, rms_norm_eps=1e-3,
             tie_word_embeddings=True, attention_bias=True, num_key_value_heads=1,
             layer_types=["linear_attention", "full_attention"] + ["linear_attention"] * 2,
+        ),
+    ),
+    # No layer has embeddings of n-grams.
+    "qwen4_exp-plain": tiniest(
+        Qwen4ExpTextConfig, "head_dim intermediate_size",
+        **QWEN3_NEXT | QWEN4_EXP | dict(
+            num_hidden_layers=2, hc_count=2, ple_layer_ids=None, output_gate_type="sigmoid",
+            layer_types=["linear_attention", "full_attention"],
         ),
     ),
 }

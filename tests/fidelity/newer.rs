@@ -6,6 +6,7 @@ models! {
     olmo_hybrid_rope: "olmo_hybrid-rope",
     qwen4_exp: "qwen4_exp",
     qwen4_exp_layers: "qwen4_exp-layers",
+    qwen4_exp_plain: "qwen4_exp-plain",
     axk1: "axk1",
     axk1_listed: "axk1-listed",
     mistral4: "mistral4",

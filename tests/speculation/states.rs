@@ -18,8 +18,8 @@ use safetensors::SafeTensors;
 use crate::set;
 
 /// Models of the fidelity tests: Mamba 1 and 2, alone and beside attention, gated delta rules,
-/// short convolutions, lightning attention.
-const MODELS: [&str; 12] = [
+/// short convolutions, lightning attention, embeddings of n-grams.
+const MODELS: [&str; 13] = [
     "falcon_mamba",
     "recurrent_gemma",
     "mamba",
@@ -32,6 +32,7 @@ const MODELS: [&str; 12] = [
     "nemotron_h",
     "qwen3_next",
     "qwen3_5_moe",
+    "qwen4_exp",
 ];
 const NUM_REQUESTS: usize = 16;
 const MAX_MODEL_LEN: usize = 160;

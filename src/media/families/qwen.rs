@@ -21,7 +21,7 @@ use super::{Encode, fields, item, sizes};
 use crate::media::{frames::Video, processor::FamilyProcessor};
 use crate::model::ConfigError;
 use crate::model::config::Fields;
-use crate::model::vision::{ProcessorConfig, VisionFamily};
+use crate::model::vision::{MediaTokens, ProcessorConfig, VisionFamily};
 
 /// The texts that stand for an image and for a video.
 const QWEN: [&str; 2] =
@@ -65,23 +65,26 @@ impl Qwen {
         };
         let patch = fields.size("patch_size")?.unwrap_or(default);
         let merge = fields.size("merge_size")?.unwrap_or(2);
-        let token = |field: &str, default: usize| {
-            let token = outer.count(field)?.unwrap_or(default);
-            u32::try_from(token).map_err(|_| outer.invalid(field, "a token id"))
+        let token = |field: &str, default: u32| match outer.count(field)? {
+            Some(token) => u32::try_from(token).map_err(|_| outer.invalid(field, "a token id")),
+            None => Ok(default),
         };
         let scale = crate::model::vision::qwen_scale(family);
         if processor.video_scale(scale)? != processor.scale(scale)? {
             return Err(processor.video.invalid("image_mean", "the numbers of images"));
         }
-        let (texts, [image_token, video_token]) = match family {
-            VisionFamily::Exaone4_5 => (EXAONE, [67, 68]),
-            VisionFamily::DotsOcr => (DOTS, [151_665, 151_656]),
-            _ => (QWEN, [151_655, 151_656]),
+        let texts = match family {
+            VisionFamily::Exaone4_5 => EXAONE,
+            VisionFamily::DotsOcr => DOTS,
+            _ => QWEN,
         };
-        let image_token = token("image_token_id", image_token)?;
-        let video_token = token("video_token_id", video_token)?;
-        let marks =
-            [token("vision_start_token_id", 151_652)?, token("vision_end_token_id", 151_653)?];
+        let defaults = MediaTokens::of(family);
+        let image_token = token("image_token_id", defaults.places[0])?;
+        let video_token = token("video_token_id", defaults.places[1])?;
+        let marks = [
+            token("vision_start_token_id", defaults.marks[0])?,
+            token("vision_end_token_id", defaults.marks[1])?,
+        ];
         Ok(Self {
             image_token: [image_token],
             texts,

@@ -80,6 +80,14 @@ impl NgramConfig {
                 return Err(fields.invalid(BASE, &format!("an integer from 1 to {BASE_MAX}")));
             }
         };
+        // The check comes before the search, which takes long for many large primes.
+        let too_many = || {
+            let expected = format!("embeddings of at most {} rows in a layer", u32::MAX);
+            fields.invalid(BASE, &expected)
+        };
+        if base.saturating_mul(plain.num_heads() as i64) > i64::from(u32::MAX) {
+            return Err(too_many());
+        }
         let divisor = fields.size("make_ngram_vocab_size_divisible_by")?.unwrap_or(128);
         let seed = fields.integer("seed")?.unwrap_or(1_234);
         let vocab_size = fields.required_size("vocab_size")?;
@@ -93,8 +101,7 @@ impl NgramConfig {
             let rows = vocab_sizes.iter().map(|size| *size as usize).sum::<usize>();
             let rows = rows.next_multiple_of(divisor);
             if u32::try_from(rows).is_err() {
-                let expected = format!("embeddings of at most {} rows in a layer", u32::MAX);
-                return Err(fields.invalid(BASE, &expected));
+                return Err(too_many());
             }
             let multipliers = multipliers(vocab_size, plain.size, order, seed);
             Ok(Self { multipliers, vocab_sizes, rows, ..plain.clone() })
@@ -320,5 +327,9 @@ mod tests {
             assert!(error.contains(field), "{field} {value}: {error}");
         }
         assert!(of_layers(json!({ "ple_layer_ids": null })).unwrap().is_empty());
+        let many = json!({
+            "ngram_vocab_size_base": 1 << 30, "heads_per_ngram": 256, "ple_embed_dim": 512,
+        });
+        assert!(of_layers(many).unwrap_err().contains("ngram_vocab_size_base"));
     }
 }

@@ -78,7 +78,7 @@ fn as_idefics3(mut fields: Fields, image_token: u32) -> Result<Fields, ConfigErr
     Ok(fields)
 }
 
-/// Sets the class of a config that names none, as HF's `AutoModel` finds it.
+/// Sets the class of a config that names none: the class of transformers or of vLLM.
 pub(super) fn infer_class(fields: &mut Fields) {
     const CLASS: &str = "architectures";
     if fields.value(CLASS).is_some() {

@@ -153,7 +153,13 @@ mod tests {
             "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
             "per_layer_config": { "1": { "head_dim": 6 } },
         });
-        assert_eq!(layers(listed), [sliding, (None, 2, 6, 1_000_000.0)]);
+        let wide = (None, 2, 6, 1_000_000.0);
+        assert_eq!(layers(listed), [sliding, wide]);
+        let padded = layers(json!({
+            "num_hidden_layers": 12,
+            "per_layer_config": { "05": { "head_dim": 6 }, "11": { "head_dim": 6 } },
+        }));
+        assert_eq!((padded[4], padded[5], padded[11]), (sliding, wide, wide));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! Small models have embeddings of each layer, and last layers that read the keys and values of
 //! earlier ones. The 26B has experts beside each MLP. The decoder is `crate::model::gemma4`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -154,11 +156,13 @@ pub(super) fn of_listed_layers(fields: &Fields, full: &[bool]) -> Result<Fields,
     else {
         return Ok(fields.clone());
     };
-    let wanted = full.iter().enumerate().filter(|(_, full)| **full);
-    let wanted: Vec<String> = wanted.map(|(layer, _)| layer.to_string()).collect();
-    let sizes = wanted.first().map(|first| listed.nested(first)).transpose()?.flatten();
-    let are_alike = wanted.len() == listed.object().len()
-        && wanted.iter().all(|layer| listed.value(layer) == listed.value(&wanted[0]));
+    let names = names_by_index(fields, &listed)?;
+    let wanted = full.iter().enumerate().filter(|(_, full)| **full).map(|(layer, _)| layer);
+    let first = names.values().next();
+    let sizes = first.map(|first| listed.nested(first)).transpose()?.flatten();
+    let first = first.and_then(|first| listed.value(first));
+    let are_alike =
+        wanted.eq(names.keys().copied()) && names.values().all(|name| listed.value(name) == first);
     let Some(sizes) = sizes.filter(|_| are_alike) else {
         let expected = "the same sizes for each layer of full attention, and for no other";
         return Err(fields.invalid(LAYER_FIELDS, expected));
@@ -172,6 +176,24 @@ pub(super) fn of_listed_layers(fields: &Fields, full: &[bool]) -> Result<Fields,
         of_full = of_full.with(name, size.into());
     }
     Ok(of_full)
+}
+
+/// Returns the names of the listed layers by their indices. transformers pads the names with zeros
+/// to one length, as in "05" and "11".
+fn names_by_index<'a>(
+    fields: &Fields,
+    listed: &'a Fields,
+) -> Result<BTreeMap<usize, &'a str>, ConfigError> {
+    let mut names = BTreeMap::new();
+    for name in listed.object().keys() {
+        let index = name.parse::<usize>().map_err(|_| {
+            fields.invalid(LAYER_FIELDS, "an object whose names are the indices of layers")
+        })?;
+        if names.insert(index, name.as_str()).is_some() {
+            return Err(fields.invalid(LAYER_FIELDS, "one entry for each layer"));
+        }
+    }
+    Ok(names)
 }
 
 fn has_keys_as_values(fields: &Fields) -> bool {
@@ -265,4 +287,35 @@ fn add_experts(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigEr
         layer.feed_forward = FeedForward::Moe(moe);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::config::fields;
+
+    /// Returns the width of heads in the layers of full attention: the last of each six of twelve.
+    fn width(listed: Value) -> Result<Option<usize>, String> {
+        let full: Vec<bool> = (1..=12_usize).map(|layer| layer.is_multiple_of(PERIOD)).collect();
+        let of_full = of_listed_layers(&fields(json!({ LAYER_FIELDS: listed })), &full);
+        of_full.and_then(|it| it.size("head_dim")).map_err(|error| error.to_string())
+    }
+
+    /// As HF writes them: with as many digits as the last layer has.
+    #[test]
+    fn names_of_layers_may_have_zeros_before_them() {
+        let sizes = json!({ "head_dim": 8 });
+        assert_eq!(width(json!({ "05": sizes, "11": sizes })), Ok(Some(8)));
+        assert_eq!(width(json!({ "5": sizes, "11": sizes })), Ok(Some(8)));
+        for listed in [
+            json!({ "05": sizes }),
+            json!({ "04": sizes, "11": sizes }),
+            json!({ "05": sizes, "11": { "head_dim": 9 } }),
+            json!({ "05": sizes, "5": sizes, "11": sizes }),
+            json!({ "fifth": sizes, "11": sizes }),
+        ] {
+            let why = width(listed).unwrap_err();
+            assert!(why.contains(LAYER_FIELDS), "{why}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use super::{
 pub(super) const FAMILY: Family = Family {
     architecture: "Qwen4ExpForCausalLM",
     model_type: "qwen4_exp_text",
-    models: "Qwen4-Exp, the text models, contexts of at most indexer_budget tokens",
+    models: "Qwen4-Exp, the text models, contexts in which the indexer chooses all tokens",
     layers: LayerRule::Own(layers),
     mixers: &[MixerKind::Attention, MixerKind::DeltaNet, MixerKind::Ngrams],
     // Whole heads rotate by default, unlike those of Qwen3.5.
@@ -46,7 +46,7 @@ const CLASS: &str = "Qwen4ExpForConditionalGeneration";
 pub(super) const WRAPPER: Wrapper = Wrapper {
     architecture: CLASS,
     model_type: "qwen4_exp",
-    models: "Qwen4-Exp, contexts of at most indexer_budget tokens",
+    models: "Qwen4-Exp, contexts in which the indexer chooses all tokens",
     texts: &[TextModel {
         family: Family { architecture: CLASS, rope: PARTIAL_AXES_IN_TURNS, ..FAMILY },
         sizes: sizes([248_320, 2_048, 5_632, 40, 16]),

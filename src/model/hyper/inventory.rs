@@ -5,6 +5,10 @@ use super::streams::{DOWN, INJECT, NORM, UP};
 use super::{LAST, hash, ngrams, table};
 use crate::model::config::{HyperConfig, ModelConfig};
 
+/// A table in the embeddings of n-grams, and the first part of the names of their statistics.
+const TOKEN_LOOKUP: &str = "token_lookup";
+const STATISTICS: &str = "hashstats_";
+
 /// Tensors with their shapes.
 type Shapes = Vec<(String, Vec<usize>)>;
 
@@ -39,15 +43,27 @@ pub(in crate::model) fn of_layer(config: &ModelConfig, index: usize, hyper: Hype
     tensors
 }
 
-/// Returns the names of the tensors that a checkpoint may have: the numbers of hashes.
+/// Returns the names of the tensors that a checkpoint may have. The numbers of hashes are read. The
+/// others change no result, and vLLM skips them, too: a table of tokens in the same modules, and a
+/// weight of the last sum of the streams.
 pub(in crate::model) fn optional(config: &ModelConfig) -> Vec<String> {
+    if config.hyper.is_none() {
+        return Vec::new();
+    }
     let has_ngrams = |index: &usize| ngrams::of(&config.layers[*index]).is_some();
     let of_layer = |index: usize| {
         let module = config.names.of_layer(index, ngrams::EMBEDDING);
-        let tensors = [hash::MULTIPLIERS, hash::VOCAB_SIZES, hash::OFFSETS];
+        let tensors = [hash::MULTIPLIERS, hash::VOCAB_SIZES, hash::OFFSETS, TOKEN_LOOKUP];
         tensors.map(|tensor| format!("{module}.{tensor}"))
     };
-    (0..config.layers.len()).filter(has_ngrams).flat_map(of_layer).collect()
+    let last = format!("{}.{INJECT}.weight", config.names.stored(LAST));
+    (0..config.layers.len()).filter(has_ngrams).flat_map(of_layer).chain([last]).collect()
+}
+
+/// Returns whether a tensor has statistics of hashes, by the last part of its name. They are not
+/// read, as in vLLM.
+pub(in crate::model) fn is_statistic(config: &ModelConfig, part: &str) -> bool {
+    config.hyper.is_some() && part.starts_with(STATISTICS)
 }
 
 /// Returns the tensors of a weighted mean of the streams.

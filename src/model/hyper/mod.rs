@@ -26,7 +26,7 @@ use super::layers::rotary::{AxesRotary, RotaryTables};
 use super::layers::{Embedding, LayerPlace};
 use super::weight_loader::WeightLoader;
 use super::{Adapters, Backbone, ModelError, Positions, Step};
-pub(super) use inventory::{of_layer, optional, outside};
+pub(super) use inventory::{is_statistic, of_layer, optional, outside};
 
 /// The module that makes one stream of the last ones.
 const LAST: &str = "model.hyper_connection_mixer";

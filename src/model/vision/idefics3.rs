@@ -38,3 +38,30 @@ fn last_norm(outer: &Fields) -> Result<Option<(&'static str, NormConfig)>, Confi
     let eps = text.positive("rms_norm_eps")?.unwrap_or(1e-6) as f32;
     Ok(Some(("norm", NormConfig { kind: NormKind::Rms, eps })))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::VisionFamily;
+    use super::super::llava::vit;
+    use super::*;
+    use crate::model::config::fields;
+
+    /// As HF `Idefics3VisionConfig` and `SiglipVisionConfig`.
+    #[test]
+    fn towers_have_the_defaults_of_their_classes() {
+        let siglip = [768, 3_072, 12, 16, 224];
+        for (outer, expected) in [
+            (json!({}), [1_152, 3_072, 16, 32, 224]),
+            (json!({ INNER_TYPE: "modernvbert" }), siglip),
+            (json!({ INNER_TYPE: "ultravbert" }), siglip),
+        ] {
+            let outer = fields(outer);
+            let read = vit(&outer, &fields(json!({})), 32, VisionFamily::Idefics3).unwrap();
+            let (block, side) = (read.block, read.patch.side);
+            let sizes = [block.hidden_size, block.intermediate_size, block.num_heads];
+            assert_eq!([sizes[0], sizes[1], sizes[2], side, read.image_size], expected);
+        }
+    }
+}

@@ -161,18 +161,8 @@ pub(super) fn vit(
     family: VisionFamily,
 ) -> Result<VitConfig, ConfigError> {
     const PATCH: &str = "patch_size";
-    let defaults = match family {
-        VisionFamily::Clip
-        | VisionFamily::LlavaNext
-        | VisionFamily::LlavaNextVideo
-        | VisionFamily::ClipModel => [768, 3_072, 12, 12, 224, 32],
-        VisionFamily::Phi3V => phi3v::SIZES,
-        VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
-        VisionFamily::InternVlChat => [3_200, 12_800, 48, 25, 224, 14],
-        VisionFamily::Idefics3 => [1_152, 3_072, 12, 16, 224, 32],
-        _ => [768, 3_072, 12, 12, 224, 16],
-    };
-    let [hidden_size, intermediate_size, num_layers, num_heads, image_size, patch_size] = defaults;
+    let [hidden_size, intermediate_size, num_layers, num_heads, image_size, patch_size] =
+        sizes(outer, family);
     let sizes = [hidden_size, intermediate_size, num_heads];
     let mut block = block(vision, names(family), sizes, family)?;
     if family == VisionFamily::InternVl {
@@ -255,6 +245,23 @@ pub(super) fn vit(
         packing: onevision::packing(outer, family, image_size / patch_size)?,
         projector,
     })
+}
+
+/// Returns the sizes of a family's class of towers: `hidden_size`, `intermediate_size`, the numbers
+/// of layers and heads, and the pixels on a side of an image and of a patch.
+fn sizes(outer: &Fields, family: VisionFamily) -> [usize; 6] {
+    match family {
+        VisionFamily::Clip
+        | VisionFamily::LlavaNext
+        | VisionFamily::LlavaNextVideo
+        | VisionFamily::ClipModel => [768, 3_072, 12, 12, 224, 32],
+        VisionFamily::Phi3V => phi3v::SIZES,
+        VisionFamily::InternVl => [1_024, 4_096, 24, 16, 448, 14],
+        VisionFamily::InternVlChat => [3_200, 12_800, 48, 25, 224, 14],
+        // ModernVBERT and UltraVBERT, which lie within another model, have towers of SigLIP.
+        VisionFamily::Idefics3 if !outer.has(INNER_TYPE) => [1_152, 3_072, 12, 16, 224, 32],
+        _ => [768, 3_072, 12, 12, 224, 16],
+    }
 }
 
 fn names(family: VisionFamily) -> &'static VitNames {

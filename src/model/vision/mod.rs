@@ -101,7 +101,7 @@ pub(crate) use phi4_config::Phi4Config;
 pub(crate) use phi4_tiles::Phi4Tiles;
 pub(crate) use pixtral_config::PixtralImages;
 pub(super) use qformer::{QFormer, QFormerConfig};
-pub(crate) use qwen_config::scale as qwen_scale;
+pub(crate) use qwen_config::{MediaTokens, scale as qwen_scale};
 pub(super) use sam_attention::own_distances;
 pub(super) use seeing_and_hearing::SeeingAndHearing;
 pub(crate) use siglip2::Siglip2Images;
@@ -211,7 +211,8 @@ impl VisionPlan {
                 towers: None,
             }))
         };
-        let qwen = |config| axes(TowerPlan::Qwen(config), [151_655, 151_656]);
+        let tokens = MediaTokens::of(family).places;
+        let qwen = |config| axes(TowerPlan::Qwen(config), tokens);
         let image_token = || Ok::<Vec<u32>, ConfigError>(vec![llava::placeholder(outer, family)?]);
         // Positions of the text model have one axis, and an image takes as many as tokens.
         let one_axis = |vision_tower: TowerPlan, scale: PixelScale, placeholders: Vec<u32>| {
@@ -221,7 +222,7 @@ impl VisionPlan {
                 placeholders,
             )))
         };
-        let plain = |config: qwen::QwenConfig, tokens: [u32; 2]| {
+        let plain = |config: qwen::QwenConfig| {
             let placeholders = vec![
                 token(outer, "image_token_id")?.unwrap_or(tokens[0]),
                 token(outer, "video_token_id")?.unwrap_or(tokens[1]),
@@ -232,8 +233,8 @@ impl VisionPlan {
         match family {
             VisionFamily::Qwen2Vl => qwen(qwen_config::qwen2(&visual)?),
             VisionFamily::Qwen2_5Vl => qwen(qwen_config::qwen2_5(&visual)?),
-            VisionFamily::Exaone4_5 => plain(qwen_config::exaone4_5(&visual)?, [67, 68]),
-            VisionFamily::DotsOcr => plain(qwen_config::dots(&visual)?, [151_665, 151_656]),
+            VisionFamily::Exaone4_5 => plain(qwen_config::exaone4_5(&visual)?),
+            VisionFamily::DotsOcr => plain(qwen_config::dots(&visual)?),
             VisionFamily::Qwen2_5Omni => qwen(qwen_config::qwen2_5_omni(&visual)?),
             VisionFamily::Qwen3Vl => qwen(qwen_config::qwen3(&visual)?),
             VisionFamily::Qwen3Omni => qwen(qwen_config::qwen3_omni(&visual)?),

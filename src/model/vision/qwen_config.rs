@@ -11,6 +11,9 @@ use super::{VisionFamily, activation};
 use crate::model::config::{ConfigError, Fields, ModelConfig, NormConfig};
 use crate::model::family::NormKind;
 
+/// The field with the layers whose outputs join the first layers of the text model.
+const DEEP: &str = "deepstack_visual_indexes";
+
 const EPS: f32 = 1e-6;
 const LAYER_NORM: NormConfig = NormConfig { kind: NormKind::Layer { has_bias: true }, eps: EPS };
 const RMS_NORM: NormConfig = NormConfig { kind: NormKind::Rms, eps: EPS };
@@ -68,6 +71,34 @@ const QWEN3_OMNI: QwenNames = QwenNames {
 };
 const MERGER: MergerNames =
     MergerNames { module: "merger", norm: "ln_q", inner: "mlp.0", outer: "mlp.2" };
+
+/// The tokens of HF `Qwen2VLConfig` and of most classes after it.
+const QWEN2_TOKENS: MediaTokens =
+    MediaTokens { places: [151_655, 151_656], marks: [151_652, 151_653] };
+/// The same of HF `Qwen3_5Config`, `Qwen3_5MoeConfig` and `Qwen4ExpConfig`.
+const QWEN3_5_TOKENS: MediaTokens =
+    MediaTokens { places: [248_056, 248_057], marks: [248_053, 248_054] };
+
+/// The tokens around and in an image or a video, if `config.json` has none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MediaTokens {
+    /// The tokens in the places of embeddings: of an image, and of a video.
+    pub(crate) places: [u32; 2],
+    /// The token before these places, and the one after them.
+    pub(crate) marks: [u32; 2],
+}
+
+impl MediaTokens {
+    /// Returns the defaults of a family with a tower of Qwen.
+    pub(crate) fn of(family: VisionFamily) -> Self {
+        match family {
+            VisionFamily::Qwen3_5 => QWEN3_5_TOKENS,
+            VisionFamily::Exaone4_5 => Self { places: [67, 68], ..QWEN2_TOKENS },
+            VisionFamily::DotsOcr => Self { places: [151_665, 151_656], ..QWEN2_TOKENS },
+            _ => QWEN2_TOKENS,
+        }
+    }
+}
 
 /// Returns the numbers of pixels in the class of a family's image processor.
 pub(crate) fn scale(family: VisionFamily) -> PixelScale {
@@ -183,8 +214,7 @@ pub(super) fn qwen2_5_omni(fields: &Fields) -> Result<QwenConfig, ConfigError> {
 
 /// Reads HF `Qwen3VLVisionConfig`.
 pub(super) fn qwen3(fields: &Fields) -> Result<QwenConfig, ConfigError> {
-    const DEEP: &str = "deepstack_visual_indexes";
-    let config = qwen3_5(fields)?;
+    let config = without_deep_layers(fields)?;
     let deep_layers = match fields.value(DEEP) {
         None => vec![8, 16, 24],
         Some(_) => fields.indices(DEEP)?,
@@ -202,8 +232,17 @@ pub(super) fn qwen3_omni(fields: &Fields) -> Result<QwenConfig, ConfigError> {
     Ok(QwenConfig { names: &QWEN3_OMNI, ..qwen3(fields)? })
 }
 
-/// Reads HF `Qwen3_5VisionConfig`.
+/// Reads HF `Qwen3_5VisionConfig`. HF's class ignores a list of layers whose outputs join the text,
+/// and vLLM reads it. No published model has one.
 pub(super) fn qwen3_5(fields: &Fields) -> Result<QwenConfig, ConfigError> {
+    match fields.indices(DEEP)?.is_empty() {
+        true => without_deep_layers(fields),
+        false => Err(fields.invalid(DEEP, "an empty list")),
+    }
+}
+
+/// Reads the fields that HF `Qwen3VLVisionConfig` and `Qwen3_5VisionConfig` share.
+fn without_deep_layers(fields: &Fields) -> Result<QwenConfig, ConfigError> {
     const PLACES: &str = "num_position_embeddings";
     let sizes = Sizes {
         depth: 27,
@@ -284,4 +323,32 @@ fn common(
         positions_side: None,
         deep_layers: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::config::fields;
+
+    #[test]
+    fn towers_of_qwen3_5_have_no_deep_layers() {
+        for listed in [json!(null), json!([])] {
+            let config = qwen3_5(&fields(json!({ DEEP: listed }))).unwrap();
+            assert!(config.deep_layers.is_empty());
+        }
+        let deep = fields(json!({ DEEP: [1, 2] }));
+        assert!(qwen3_5(&deep).unwrap_err().to_string().contains(DEEP));
+        assert_eq!(qwen3(&deep).unwrap().deep_layers, [1, 2]);
+    }
+
+    /// As HF `Qwen2VLConfig` and `Qwen3_5Config`.
+    #[test]
+    fn tokens_have_the_defaults_of_their_classes() {
+        let tokens = MediaTokens::of(VisionFamily::Qwen3_5);
+        assert_eq!((tokens.places, tokens.marks), ([248_056, 248_057], [248_053, 248_054]));
+        let tokens = MediaTokens::of(VisionFamily::Qwen3Vl);
+        assert_eq!((tokens.places, tokens.marks), ([151_655, 151_656], [151_652, 151_653]));
+    }
 }

@@ -74,7 +74,7 @@ fn read_layers(
 ) -> Result<Vec<LayerConfig>, ConfigError> {
     let count = fields.required_size("num_hidden_layers")?;
     let mut fields = with_radius(fields, count)?;
-    if fields.value(THETA).is_some_and(Value::is_array) {
+    if fields.value(THETA).is_some() {
         fields = with_bases(&fields, count)?;
     }
     read_alike(&fields, family, max_position_embeddings)
@@ -83,12 +83,12 @@ fn read_layers(
 /// Returns the fields with the radius of windows, and with the kinds of layers if a list of windows
 /// tells them. A window of 0 or null is none.
 fn with_radius(fields: &Fields, count: usize) -> Result<Fields, ConfigError> {
-    let Some(listed) = fields.value(WINDOWS) else {
-        return Ok(match fields.has(RADIUS_FIELD) {
-            true => fields.clone(),
-            false => fields.with(RADIUS_FIELD, RADIUS.into()),
-        });
+    let radius_or_default = || match fields.value(RADIUS_FIELD) {
+        Some(_) => Ok(fields.clone()),
+        None if fields.has(RADIUS_FIELD) => Err(fields.invalid(RADIUS_FIELD, "a positive integer")),
+        None => Ok(fields.with(RADIUS_FIELD, RADIUS.into())),
     };
+    let Some(listed) = fields.value(WINDOWS) else { return radius_or_default() };
     let size = |window: &Value| if window.is_null() { Some(0) } else { window.as_u64() };
     let windows = listed.as_array().filter(|windows| windows.len() == count);
     let windows: Option<Vec<u64>> = windows.and_then(|it| it.iter().map(size).collect());
@@ -103,7 +103,7 @@ fn with_radius(fields: &Fields, count: usize) -> Result<Fields, ConfigError> {
     };
     let mut fields = match radius(&windows) {
         Some(radius) => fields.with(RADIUS_FIELD, radius.into()),
-        None => fields.with(RADIUS_FIELD, RADIUS.into()),
+        None => radius_or_default()?,
     };
     if fields.value(LAYER_TYPES).is_none() {
         let kind = |window: &u64| if *window > 0 { SLIDING } else { FULL };
@@ -114,11 +114,14 @@ fn with_radius(fields: &Fields, count: usize) -> Result<Fields, ConfigError> {
 }
 
 /// Returns the fields with the bases of each kind of layer, from a list with that of each layer.
-/// The layers of a kind have one base. Parameters of the newer form win.
+/// The layers of a kind have one base. Parameters of the newer form win, as in HF's class.
 fn with_bases(fields: &Fields, count: usize) -> Result<Fields, ConfigError> {
     let without = fields.without(&[THETA]);
     if fields.value(ROPE).is_some() {
         return Ok(without);
+    }
+    if !fields.value(THETA).is_some_and(Value::is_array) {
+        return Err(fields.invalid(THETA, "a list with a base for each layer"));
     }
     let bases = fields.numbers(THETA, count)?.unwrap_or_default();
     let kinds: Vec<bool> = match fields.value(LAYER_TYPES) {
@@ -183,13 +186,21 @@ mod tests {
             "rope_theta": [30.0, 70.0, 30.0],
         });
         let expected = vec![(Some(7), 30.0), (None, 70.0), (Some(7), 30.0)];
-        assert_eq!(layers(newer), Ok(expected.clone()));
-        assert_eq!(layers(older), Ok(expected));
+        assert_eq!(layers(newer.clone()), Ok(expected.clone()));
+        assert_eq!(layers(older), Ok(expected.clone()));
         let usual = (Some(RADIUS as u32), 10_000.0);
         assert_eq!(layers(json!({})), Ok(vec![usual, usual, (None, 2_560_000.0)]));
         let full =
             json!({ "attention_windows": [null, null, null], "rope_theta": [5.0, 5.0, 5.0] });
         assert_eq!(layers(full), Ok(vec![(None, 5.0); 3]));
+        let without_windows = json!({
+            "sliding_window": 7,
+            "layer_types": [SLIDING, FULL, SLIDING],
+            "attention_windows": [0, 0, 0],
+            "rope_theta": 3.0,
+            "rope_parameters": newer["rope_parameters"],
+        });
+        assert_eq!(layers(without_windows), Ok(expected));
     }
 
     #[test]
@@ -200,6 +211,8 @@ mod tests {
             ("attention_windows", json!(7)),
             ("rope_theta", json!([3.0, 4.0, 5.0])),
             ("rope_theta", json!([3.0])),
+            ("rope_theta", json!(3.0)),
+            ("sliding_window", json!(null)),
         ] {
             let why = layers(json!({ field: value })).unwrap_err();
             assert!(why.contains(field), "{why}");
