@@ -28,7 +28,7 @@ use super::config::{
 };
 use super::gemma3n::Gemma3n;
 use super::gemma4::Gemma4;
-use super::hyper::HyperDecoder;
+use super::hyper_connections::HyperDecoder;
 use super::inventory::unused_modules;
 use super::layers::rotary::{AxesRotary, RotaryTables};
 use super::layers::{
@@ -355,12 +355,12 @@ pub(super) fn load(
         (None, None) if config.has_shortcuts => {
             Arc::new(ShortcutDecoder::load(loader, config, embed_tokens)?)
         }
-        (None, None) => match (config.shared_blocks, config.hyper) {
+        (None, None) => match (config.shared_blocks, config.hyper_connections) {
             (Some(shared), _) => {
                 Arc::new(SharedBlocksDecoder::load(loader, config, shared, embed_tokens)?)
             }
-            (None, Some(hyper)) => {
-                Arc::new(HyperDecoder::load(loader, config, hyper, embed_tokens)?)
+            (None, Some(streams)) => {
+                Arc::new(HyperDecoder::load(loader, config, streams, embed_tokens)?)
             }
             (None, None) => Arc::new(Decoder::load(loader, config, embed_tokens)?),
         },

@@ -23,7 +23,7 @@ use super::layers::{
     KvParts, LatentParts, LayerPlace, Part, QueryParts, XIELU_WEIGHTS, expert_parts, inner_parts,
     latent_parts, lightning, qkv_parts, shared_mlp,
 };
-use super::{gemma3n, gemma4, hyper};
+use super::{gemma3n, gemma4, hyper_connections};
 use crate::weights::{Checkpoint, WeightsError};
 pub(super) use optional::unused_modules;
 use tensors::{Shapes, Tensors};
@@ -79,7 +79,7 @@ pub(super) fn check(config: &ModelConfig, checkpoint: &Checkpoint) -> Result<(),
         let is_mask = MASKS.iter().any(|mask| name.ends_with(mask));
         let is_table = lightning::STORED_TABLES.contains(&part);
         let is_pooler = POOLER.iter().any(|end| name.ends_with(end));
-        let is_statistic = hyper::is_statistic(config, part);
+        let is_statistic = hyper_connections::is_statistic(config, part);
         let is_harmless =
             HARMLESS.contains(&part) || is_mask || is_table || is_pooler || is_statistic;
         let whole = MXFP4_PARTS.iter().find_map(|part| name.strip_suffix(part));
@@ -245,8 +245,8 @@ fn outside(config: &ModelConfig) -> Shapes {
     if let Some(gemma4) = &config.gemma4 {
         tensors.0.extend(gemma4::outside(config, gemma4));
     }
-    if let Some(streams) = config.hyper {
-        tensors.0.extend(hyper::outside(config, streams));
+    if let Some(streams) = config.hyper_connections {
+        tensors.0.extend(hyper_connections::outside(config, streams));
     }
     if config.has_lm_head && config.logits.has_bias {
         tensors.0.push((format!("{}.bias", names.stored(names.lm_head)), vec![scored]));
@@ -299,8 +299,8 @@ fn of_layer(config: &ModelConfig, index: usize) -> Shapes {
     if let Some(ngpt) = &config.ngpt {
         tensors.0.extend(ngpt::of_layer(config, ngpt, index));
     }
-    if let Some(streams) = config.hyper {
-        tensors.0.extend(hyper::of_layer(config, index, streams));
+    if let Some(streams) = config.hyper_connections {
+        tensors.0.extend(hyper_connections::of_layer(config, index, streams));
     }
     tensors.0
 }

@@ -22,7 +22,7 @@ mod families;
 mod family;
 mod gemma3n;
 mod gemma4;
-mod hyper;
+mod hyper_connections;
 mod inventory;
 mod layer_mean;
 mod layers;

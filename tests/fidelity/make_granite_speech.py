@@ -139,7 +139,16 @@ def save_extractor(folder, config, features):
     return GraniteSpeechFeatureExtractor.from_pretrained(folder)
 
 
-def build(folder, kind, config, features, seed):
+def loaded(kind, folder):
+    """Loads a model. The classes of transformers 5.24 forget the divisor of logits, which their text
+    model and vLLM have."""
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    divisor = model.config.text_config.logits_scaling
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach() / divisor)
+    return model
+
+
+def build(folder, kind, config, features, seed, before=lambda model: None):
     config._attn_implementation = "eager"
     model = kind(config).eval()
     randomize(model, seed=seed)
@@ -149,13 +158,12 @@ def build(folder, kind, config, features, seed):
             buffer.normal_(0.0, 0.2, generator=generator)
         elif name.endswith("running_var"):
             buffer.uniform_(0.5, 1.5, generator=generator)
+    before(model)
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
     (folder / "model.safetensors").chmod(0o644)
     extractor = save_extractor(folder, config, features)
-    kind = type(model)
-    loaded = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
-    return loaded.eval(), extractor
+    return loaded(kind, folder), extractor
 
 
 def inputs_of(extractor, words, text, samples):
@@ -181,8 +189,6 @@ def record(folder, model, extractor, words):
             num_embeds=counts[-1], embeddings=rounded(embeddings),
         ))
     prompts = []
-    # The class of transformers 5.24 forgets this factor, which its text model and vLLM have.
-    scale = model.config.text_config.logits_scaling
     for of_prompt in PROMPTS:
         generator = torch.Generator().manual_seed(len(of_prompt))
         text = lambda count: torch.randint(5, 400, (count,), generator=generator).tolist()
@@ -198,7 +204,7 @@ def record(folder, model, extractor, words):
         ).logits[0, -1]
         prompts.append(dict(
             token_ids=tokens, images=list(of_prompt), positions=None,
-            last_log_probs=rounded((row / scale).log_softmax(-1)), placed_token_ids=placed,
+            last_log_probs=rounded(row.log_softmax(-1)), placed_token_ids=placed,
             greedy_token_ids=greedy_tokens(model, ids, inputs),
         ))
     golden = dict(sounds=records, prompts=prompts)
@@ -239,17 +245,13 @@ def transcription():
     kind = GraniteSpeechForConditionalGeneration
     letters = torch.tensor([of(chr(code)) for code in range(33, 127)])
 
-    class Written(kind):
-        """A model whose texts are of letters: other tokens are less likely than those."""
+    def of_letters(model):
+        """Makes tokens that are no letters less likely than letters."""
+        is_letter = torch.zeros(len(words), dtype=torch.bool)
+        is_letter[letters] = True
+        model.lm_head.weight.data[~is_letter] = 0
 
-        def save_pretrained(self, *args, **kwargs):
-            is_letter = torch.zeros(len(words), dtype=torch.bool)
-            is_letter[letters] = True
-            self.lm_head.weight.data[~is_letter] = 0
-            super().save_pretrained(*args, **kwargs)
-
-    Written.__name__ = kind.__name__
-    model, extractor = build(folder, Written, config, {}, 43)
+    model, extractor = build(folder, kind, config, {}, 43, of_letters)
     words.save_pretrained(folder)
     golden = []
     all_parts = [["rising"], ["noise"], ["rising", "clicks", "noise", "rising"]]
@@ -271,9 +273,7 @@ def adapters():
 
     name = "granite_speech"
     folder, out = HERE / "hearing" / name, HERE / "adapters_granite_speech" / name
-    load = lambda: GraniteSpeechForConditionalGeneration.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    load = lambda: loaded(GraniteSpeechForConditionalGeneration, folder)
     generator = torch.Generator().manual_seed(3)
     # Matrices for the feed-forward parts of the encoder have no effect.
     targets = {"a": ["q_proj", "v_proj"], "b": ["o_proj", "gate_proj", "up_proj", "down_proj"]}
@@ -309,9 +309,7 @@ def heard():
     before, after = text(3), text(4)
     answers = []
     for adapter in [None, "a", "b"]:
-        model = GraniteSpeechForConditionalGeneration.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
-        ).eval()
+        model = loaded(GraniteSpeechForConditionalGeneration, folder)
         if adapter:
             model = PeftModel.from_pretrained(model, out / adapter).eval()
             for key, parameter in model.named_parameters():
@@ -342,9 +340,7 @@ def adapted():
 
     name = "granite_speech"
     folder, out = (HERE / "transcription" / it for it in [name, f"{name}-adapter"])
-    load = lambda: GraniteSpeechForConditionalGeneration.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
+    load = lambda: loaded(GraniteSpeechForConditionalGeneration, folder)
     config = LoraConfig(
         r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM",
     )

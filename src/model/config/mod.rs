@@ -8,7 +8,7 @@ mod file;
 mod gemma4;
 mod generation;
 mod gguf;
-mod hyper;
+mod hyper_connections;
 mod layer;
 mod max_model_len;
 mod model;
@@ -31,7 +31,7 @@ pub use altup::AltUpConfig;
 pub use error::ConfigError;
 pub use gemma4::{Gemma4Config, MediaTokens, PerLayerConfig};
 pub use generation::GenerationConfig;
-pub use hyper::HyperConfig;
+pub use hyper_connections::HyperConfig;
 pub use layer::{
     ActivationName, AttentionConfig, DeltaNetConfig, DeltaNetModules, FeedForward, GateClamp,
     GateForm, GriffinConfig, GroupScoring, KimiDeltaConfig, LatentConfig, LayerConfig,

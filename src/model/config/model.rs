@@ -74,7 +74,7 @@ pub struct ModelConfig {
     /// The parts of Gemma 4's decoder, in models that have it.
     pub gemma4: Option<Gemma4Config>,
     /// Several residual streams with gates, in families that have them.
-    pub hyper: Option<HyperConfig>,
+    pub hyper_connections: Option<HyperConfig>,
     /// Whether the outputs of a layer's experts are added after the next layer, whose mixer and MLP
     /// do not read them.
     pub(crate) has_shortcuts: bool,
@@ -383,7 +383,7 @@ impl ModelConfig {
             normed_residual: None,
             altup: None,
             gemma4: None,
-            hyper: None,
+            hyper_connections: None,
             has_shortcuts: false,
             passes: Passes::ONE,
             ngpt: None,

@@ -1,6 +1,6 @@
 //! Qwen4-Exp: HF `Qwen4ExpForCausalLM` and `Qwen4ExpForConditionalGeneration`.
 //!
-//! Qwen3.5 with experts over several residual streams (`crate::model::hyper`), and embeddings of
+//! Qwen3.5 with experts over several residual streams (`crate::model::hyper_connections`), and embeddings of
 //! n-grams before some gated delta rules. For each query, an indexer chooses `indexer_budget`
 //! tokens in whole blocks of `indexer_compress_ratio`, and the tokens behind the last whole block.
 //! In a context of at most as many tokens all are chosen, and the attention is that of Qwen3.5.
@@ -163,7 +163,7 @@ fn adjust(fields: &Fields, config: &mut ModelConfig) -> Result<(), ConfigError> 
         ..qwen3_next::experts(fields, config)?
     };
     config.set_experts(fields, &moe, |_| true)?;
-    config.hyper = Some(HyperConfig::read(fields)?);
+    config.hyper_connections = Some(HyperConfig::read(fields)?);
     // The last sum of the streams has a norm of its own.
     config.has_final_norm = false;
     Ok(())

@@ -5,7 +5,7 @@ use crate::model::config::{
     AttentionConfig, FeedForward, LatentConfig, Mixer, ModelConfig, OtherNorms,
 };
 use crate::model::family::{ExpertNames, QkvNames};
-use crate::model::{gemma3n, hyper, layers};
+use crate::model::{gemma3n, hyper_connections, layers};
 use crate::weights::Checkpoint;
 
 /// The modules that choose the tokens of a sparse attention: HF `DeepseekV32Indexer`.
@@ -24,7 +24,7 @@ const HEADS_INDEXER_NORMS: [&str; 2] =
 pub(super) fn names(config: &ModelConfig, checkpoint: &Checkpoint) -> Vec<String> {
     let mut names: Vec<String> = unread(config).into_iter().map(|(name, _)| name).collect();
     names.extend(config.optional_pooler_tensors.iter().cloned());
-    names.extend(hyper::optional(config));
+    names.extend(hyper_connections::optional(config));
     if checkpoint.is_awq() {
         names.extend(divisors(config));
     }

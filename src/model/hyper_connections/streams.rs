@@ -123,13 +123,13 @@ impl GatedResidual {
     pub(super) fn load(
         loader: &mut WeightLoader<'_>,
         config: &ModelConfig,
-        hyper: HyperConfig,
+        streams: HyperConfig,
         module: &str,
     ) -> Result<Self, ModelError> {
-        let part = [Part::new(format!("{module}.{INJECT}"), hyper.count)];
+        let part = [Part::new(format!("{module}.{INJECT}"), streams.count)];
         Ok(Self {
-            mixed: Mixed::load(loader, config, hyper, module)?,
-            inject: Linear::unquantized(loader, &part, hyper.count * config.hidden_size)?,
+            mixed: Mixed::load(loader, config, streams, module)?,
+            inject: Linear::unquantized(loader, &part, streams.count * config.hidden_size)?,
         })
     }
 

@@ -13,19 +13,23 @@ const STATISTICS: &str = "hashstats_";
 type Shapes = Vec<(String, Vec<usize>)>;
 
 /// Returns the tensors outside of layers.
-pub(in crate::model) fn outside(config: &ModelConfig, hyper: HyperConfig) -> Shapes {
-    mixed(config, hyper, &config.names.stored(LAST))
+pub(in crate::model) fn outside(config: &ModelConfig, streams: HyperConfig) -> Shapes {
+    mixed(config, streams, &config.names.stored(LAST))
 }
 
 /// Returns the tensors of layer `index`.
-pub(in crate::model) fn of_layer(config: &ModelConfig, index: usize, hyper: HyperConfig) -> Shapes {
+pub(in crate::model) fn of_layer(
+    config: &ModelConfig,
+    index: usize,
+    streams: HyperConfig,
+) -> Shapes {
     let (names, hidden, size) =
-        (&config.names, config.hidden_size, hyper.count * config.hidden_size);
+        (&config.names, config.hidden_size, streams.count * config.hidden_size);
     let mut tensors = Vec::new();
     for module in [AROUND_MIXER, AROUND_MLP] {
         let module = names.of_layer(index, module);
-        tensors.extend(mixed(config, hyper, &module));
-        tensors.push((format!("{module}.{INJECT}.weight"), vec![hyper.count, size]));
+        tensors.extend(mixed(config, streams, &module));
+        tensors.push((format!("{module}.{INJECT}.weight"), vec![streams.count, size]));
     }
     let Some(own) = ngrams::of(&config.layers[index]) else { return tensors };
     let mut weight =
@@ -47,7 +51,7 @@ pub(in crate::model) fn of_layer(config: &ModelConfig, index: usize, hyper: Hype
 /// others change no result, and vLLM skips them, too: a table of tokens in the same modules, and a
 /// weight of the last sum of the streams.
 pub(in crate::model) fn optional(config: &ModelConfig) -> Vec<String> {
-    if config.hyper.is_none() {
+    if config.hyper_connections.is_none() {
         return Vec::new();
     }
     let has_ngrams = |index: &usize| ngrams::of(&config.layers[*index]).is_some();
@@ -63,7 +67,7 @@ pub(in crate::model) fn optional(config: &ModelConfig) -> Vec<String> {
 /// Returns whether a tensor has statistics of hashes, by the last part of its name. They are not
 /// read, as in vLLM.
 pub(in crate::model) fn is_statistic(config: &ModelConfig, part: &str) -> bool {
-    config.hyper.is_some() && part.starts_with(STATISTICS)
+    config.hyper_connections.is_some() && part.starts_with(STATISTICS)
 }
 
 /// Returns the tensors of a weighted mean of the streams.

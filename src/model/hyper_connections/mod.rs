@@ -51,7 +51,7 @@ impl HyperDecoder {
     pub(super) fn load(
         loader: &mut WeightLoader<'_>,
         config: &ModelConfig,
-        hyper: HyperConfig,
+        streams: HyperConfig,
         embed_tokens: Embedding,
     ) -> Result<Self, ModelError> {
         let mut rotary = RotaryTables::new(config, loader.device());
@@ -59,11 +59,13 @@ impl HyperDecoder {
         Ok(Self {
             embed_tokens,
             ngram_size,
-            count: hyper.count,
+            count: streams.count,
             layers: (0..config.layers.len())
-                .map(|index| Layer::load(loader, LayerPlace { config, index }, &mut rotary, hyper))
+                .map(|index| {
+                    Layer::load(loader, LayerPlace { config, index }, &mut rotary, streams)
+                })
                 .collect::<Result<_, _>>()?,
-            last: Mixed::load(loader, config, hyper, &config.names.stored(LAST))?,
+            last: Mixed::load(loader, config, streams, &config.names.stored(LAST))?,
             axes: AxesRotary::of(config, loader.device()),
             short_context: config.short_context(),
         })

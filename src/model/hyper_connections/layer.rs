@@ -30,14 +30,14 @@ impl Layer {
         loader: &mut WeightLoader<'_>,
         place: LayerPlace<'_>,
         rotary: &mut RotaryTables<'_>,
-        hyper: HyperConfig,
+        streams: HyperConfig,
     ) -> Result<Self, ModelError> {
         let missing = |part: &str| ModelError::Family(format!("a layer has no {part}").into());
         let mut around =
-            |name| GatedResidual::load(loader, place.config, hyper, &place.module(name));
+            |name| GatedResidual::load(loader, place.config, streams, &place.module(name));
         let (around_mixer, around_mlp) = (around(AROUND_MIXER)?, around(AROUND_MLP)?);
         Ok(Self {
-            ngrams: Ngrams::load(loader, place, hyper)?.map(Box::new),
+            ngrams: Ngrams::load(loader, place, streams)?.map(Box::new),
             around_mixer,
             mixer: MixerLayer::load(loader, place, rotary)?.ok_or_else(|| missing("mixer"))?,
             around_mlp,
