@@ -262,7 +262,8 @@ mod tests {
     /// The outcomes are those of Python's `xml.etree`, and of vLLM's expressions where it fails.
     #[test]
     fn parameters_are_elements_or_text_between_tags() {
-        let table: &[(&str, Option<&[(&str, &str)]>)] = &[
+        type Read<'a> = Option<&'a [(&'a str, &'a str)]>;
+        let table: &[(&str, Read<'_>)] = &[
             ("", Some(&[])),
             (
                 "<param name=\"a\"> b\n</param>\n<param name='c'/>",
