@@ -206,8 +206,16 @@ async fn check(
     with.num_gpu_blocks_override = Some(*num_blocks);
     with.scheduler_reserve_full_isl = false;
     let engine = start(with).await;
-    same(name, &format!("{what}, few blocks"), &together(&engine).await, expected);
-    let totals = engine.look().await.totals;
+    let mut rounds = 0;
+    let totals = loop {
+        same(name, &format!("{what}, few blocks"), &together(&engine).await, expected);
+        let totals = engine.look().await.totals;
+        rounds += 1;
+        // On a busy machine, requests may end before the next ones have come.
+        if totals.preemptions > 0 || rounds == 20 {
+            break totals;
+        }
+    };
     assert!(totals.preemptions > 0, "{name}, {what}: {num_blocks} blocks are too many");
     assert!(totals.prefix_cache_hits > 0, "{name}, {what}: no prompt was hit");
     engine.shutdown().await;

@@ -84,11 +84,11 @@ pub(crate) fn processor_for(
     if whisper::is_of(outer.object()) {
         return Ok(Some(Arc::new(whisper::WhisperProcessor::load(model)?)));
     }
-    if let Some(tower) = SoundTower::of(outer) {
+    if let Some(kind) = SoundTower::of(outer) {
         if !EXTRACTOR_FILES.iter().any(|file| model_files::exists(&model.join(file))) {
             return Ok(None);
         }
-        let family = match tower {
+        let family = match kind {
             SoundTower::Hearing(family) => family,
             SoundTower::GraniteSpeech => {
                 let sounds = granite_speech::GraniteSpeech::read(model, outer)?;

@@ -1,9 +1,10 @@
 //! Qwen4-Exp: HF `Qwen4ExpForCausalLM` and `Qwen4ExpForConditionalGeneration`.
 //!
-//! Qwen3.5 with experts over several residual streams (`crate::model::hyper_connections`), and embeddings of
-//! n-grams before some gated delta rules. For each query, an indexer chooses `indexer_budget`
-//! tokens in whole blocks of `indexer_compress_ratio`, and the tokens behind the last whole block.
-//! In a context of at most as many tokens all are chosen, and the attention is that of Qwen3.5.
+//! Qwen3.5 with experts over several residual streams (`crate::model::hyper_connections`), and
+//! embeddings of n-grams before some gated delta rules. For each query, an indexer chooses
+//! `indexer_budget` tokens in whole blocks of `indexer_compress_ratio`, and the tokens behind the
+//! last whole block. In a context of at most as many tokens all are chosen, and the attention is
+//! that of Qwen3.5.
 //! Longer contexts are not served, and the indexer is not read.
 
 use serde_json::Value;

@@ -201,9 +201,9 @@ impl Gemma4Tower {
     ) -> Result<Self, ModelError> {
         let Gemma4Config { ref layer, patch, num_positions, outputs, .. } = *config;
         let width = layer.hidden_size;
-        let tower = stored(loader, TOWERS, POSITIONS);
+        let module = stored(loader, TOWERS, POSITIONS);
         let embedder = stored(loader, EMBEDDERS, "embedding_projection.weight");
-        let full = |name: &str| format!("{tower}.{name}");
+        let full = |name: &str| format!("{module}.{name}");
         let tables = full(POSITIONS);
         let mut of_columns = loader.values(&tables, &[2, num_positions, width])?;
         let of_rows = of_columns.split_off(num_positions * width);
