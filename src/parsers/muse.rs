@@ -290,7 +290,13 @@ mod tests {
     fn pieces(text: &str) -> Vec<Piece> {
         let mut scanner = MuseScanner::new();
         let mut pieces = scanner.push(text);
-        pieces.extend(scanner.finish());
+        for piece in scanner.finish() {
+            match (pieces.last_mut(), piece) {
+                (Some(Piece::Text(last)), Piece::Text(more))
+                | (Some(Piece::Body(last)), Piece::Body(more)) => last.push_str(&more),
+                (_, piece) => pieces.push(piece),
+            }
+        }
         pieces
     }
 
