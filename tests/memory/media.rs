@@ -185,7 +185,8 @@ async fn ten_hours_of_silence_again_and_again_take_no_memory() {
         }
     }
     let grown = server.peak_bytes().saturating_sub(before);
-    assert!(grown < 16 * MIB + SLACK, "{} MiB", grown / MIB);
+    // One of these sounds has 2.3 GB of samples. On a busy machine three are read at once.
+    assert!(grown < 16 * MIB + 2 * SLACK, "{} MiB", grown / MIB);
     assert_eq!(get(server.address(), "/health").await.map(|sent| sent.status), Some(200));
     server.until_released().await;
 }
