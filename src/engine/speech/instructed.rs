@@ -34,6 +34,9 @@ impl Instructed {
     /// the date.
     pub(super) fn prompt(&self, instruction: &str) -> String {
         let now = around(&self.codec, &self.sound);
+        if now.is_none() {
+            tracing::warn!("the chat template fails now: the prompt has its text of the start");
+        }
         let [before, after] = now.as_ref().unwrap_or(&self.first);
         format!("{before}{instruction}{after}")
     }
